@@ -1,0 +1,282 @@
+package authz
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+)
+
+// Facts answers what the store says of a lease.
+type Facts interface {
+	// Snapshot returns the joined snapshot of a lease. It reads the store only
+	// when the snapshot is not held or not confirmed; what could not be read
+	// or confirmed is not Fresh. It is safe for concurrent use.
+	Snapshot(ctx context.Context, leaseID string) View
+}
+
+// Workers is the link to the workers.
+type Workers interface {
+	// Enabled says whether this gateway runs worker links at all.
+	Enabled() bool
+	// Live returns the worker's live document as far as it is known for this
+	// request without touching the worker, or nil. At a recheck it may start
+	// one shared probe in the background; it never waits.
+	Live(req *Request, worker *Record) *Live
+	// Ask asks the worker: it opens a link or probes, within the worker
+	// time-outs. The document is nil when there is none.
+	Ask(ctx context.Context, req *Request, worker *Record) (*Live, error)
+}
+
+// Question is everything a decision is a function of.
+type Question struct {
+	Request        *Request
+	View           View
+	Live           *Live
+	Now            time.Time
+	WorkersEnabled bool
+}
+
+// Policy answers questions. It never fails: what it cannot answer is a denial
+// with the reason why.
+type Policy interface {
+	// Capabilities lists the capabilities of the policy's table, sorted;
+	// empty while no policy is loaded.
+	Capabilities() []Capability
+	// Decide is safe for concurrent use. It waits for an evaluator no longer
+	// than its bounded queue and evaluates no longer than its deadline.
+	Decide(ctx context.Context, q *Question) Decision
+}
+
+// Recorder takes every decision, before anyone acts on it. It must not block.
+type Recorder interface {
+	RecordDecision(req *Request, d *Decision)
+}
+
+// Callers says what has become of a credential.
+type Callers interface {
+	// Current returns the principal that p's credential stands for now, or
+	// nil when the credential was withdrawn.
+	Current(p *Principal) *Principal
+}
+
+// Authorizer is the one path to a decision. All fields are required but Log
+// and Now; it is safe for concurrent use.
+type Authorizer struct {
+	Facts    Facts
+	Workers  Workers
+	Policy   Policy
+	Recorder Recorder
+	Log      *slog.Logger
+	Now      func() time.Time // time.Now when nil
+}
+
+// Authorize decides req and records the decision. When everything allows, it
+// calls reserve (which may be nil) for a place under the limits; a reason
+// from reserve refuses. The order of the steps is the order of effects: the
+// store is not asked before the caller is known, the worker not before it is
+// all that is missing.
+func (a *Authorizer) Authorize(ctx context.Context, req *Request, reserve func() Reason) Decision {
+	d := a.decide(ctx, req)
+	if d.Allow && reserve != nil {
+		if reason := reserve(); reason != "" {
+			view, live := d.View, d.Live
+			d = Busy(reason)
+			d.View, d.Live = view, live
+		}
+	}
+	return a.record(req, d)
+}
+
+// Refuse records a denial that was reached before any fact was looked at,
+// such as a caller's rate.
+func (a *Authorizer) Refuse(req *Request, d Decision) Decision {
+	d.Allow = false
+	return a.record(req, d)
+}
+
+func (a *Authorizer) record(req *Request, d Decision) Decision {
+	d.ID = NewID()
+	d.At = a.now()
+	a.Recorder.RecordDecision(req, &d)
+	return d
+}
+
+// Look answers what an open of each capability would be told now, for a
+// caller that may know: its own tenant's lease, well-formed and confirmed.
+// Any other answer is a denial, the same for a missing, a malformed and a
+// foreign lease. The look is recorded as one decision.
+func (a *Authorizer) Look(ctx context.Context, req *Request) (map[Capability]bool, Decision) {
+	granted, d := a.look(ctx, req)
+	return granted, a.record(req, d)
+}
+
+func (a *Authorizer) look(ctx context.Context, req *Request) (map[Capability]bool, Decision) {
+	table := a.Policy.Capabilities()
+	if len(table) == 0 {
+		return nil, Unavailable(ReasonPolicyNotLoaded)
+	}
+	granted := make(map[Capability]bool, len(table))
+	var last Decision
+	for _, c := range table {
+		one := *req
+		one.Capability, one.Phase = c, Open
+		last = a.decide(ctx, &one)
+		if one.Conn != nil {
+			_ = one.Conn.Close()
+		}
+		switch {
+		case last.Code == CodeUnauthenticated, last.Code == CodeCredentialExpired, last.Code == CodeUnavailable:
+			return nil, last
+		case last.View.Snapshot == nil || last.View.Snapshot.Lease == nil ||
+			last.View.Snapshot.Lease.TenantID != req.Principal.TenantID:
+			d := Deny(CodeCapabilityDenied, last.Reason)
+			d.View = last.View
+			return nil, d
+		}
+		granted[c] = last.Allow
+	}
+	d := Decision{Allow: true, Code: CodeAllow, Reason: ReasonAllow, Status: 200, View: last.View, Live: last.Live}
+	return granted, d
+}
+
+// decide never panics and never allows by accident: a panic anywhere below is
+// a denial, and the Floor has the last word.
+func (a *Authorizer) decide(ctx context.Context, req *Request) (d Decision) {
+	defer func() {
+		if p := recover(); p != nil {
+			a.log().Error("panic while deciding", "panic", fmt.Sprint(p))
+			d = Unavailable(ReasonEvaluationError)
+		}
+	}()
+
+	q := Question{Request: req, Now: a.now(), WorkersEnabled: a.Workers.Enabled()}
+	if !a.callerStands(req, q.Now) {
+		return a.answer(ctx, &q)
+	}
+	q.View = a.Facts.Snapshot(ctx, req.LeaseID)
+	worker := workerToAsk(&q)
+	if worker != nil {
+		q.Live = a.Workers.Live(req, worker)
+	}
+	q.Now = a.now()
+	d = a.answer(ctx, &q)
+
+	onlyWorkerMissing := d.Reason == ReasonWorkerUnavailable && q.Live == nil
+	if !onlyWorkerMissing || worker == nil || req.Phase == Recheck {
+		return d
+	}
+	live, err := a.Workers.Ask(ctx, req, worker)
+	if err != nil {
+		a.log().Debug("worker did not answer", "worker", worker.ID, "error", err)
+	}
+	if live == nil {
+		return d
+	}
+	q.Live = live
+	q.View = a.Facts.Snapshot(ctx, req.LeaseID) // asking took its time
+	q.Now = a.now()
+	return a.answer(ctx, &q)
+}
+
+// callerStands is gates 1 to 3, asked before anything is looked up. The
+// policy gives the reason.
+func (a *Authorizer) callerStands(req *Request, now time.Time) bool {
+	if req.Principal == nil || expired(req.Principal.ExpiresAt, now) {
+		return false
+	}
+	for _, c := range a.Policy.Capabilities() {
+		if c == req.Capability {
+			return true
+		}
+	}
+	return false
+}
+
+// answer asks the policy and holds an allow against the Floor.
+func (a *Authorizer) answer(ctx context.Context, q *Question) Decision {
+	d := a.Policy.Decide(ctx, q)
+	if d.Allow {
+		if code, reason := Floor(q); reason != "" {
+			evaluated := d.Evaluated
+			d = Deny(code, reason)
+			d.Evaluated = evaluated
+		}
+	}
+	d.View, d.Live = q.View, q.Live
+	return d
+}
+
+// workerToAsk is the lease's worker, when there is a well-formed record of it
+// and it may serve the lease's tenant; another tenant's worker is never
+// touched.
+func workerToAsk(q *Question) *Record {
+	s := q.View.Snapshot
+	if !q.WorkersEnabled || s == nil || s.Lease == nil || s.Worker == nil {
+		return nil
+	}
+	if s.Worker.TenantID != "" && s.Worker.TenantID != s.Lease.TenantID {
+		return nil
+	}
+	return s.Worker
+}
+
+// Floor is what the gateway insists on whatever the policy says: it returns
+// an empty reason only for an authenticated principal of the lease's tenant,
+// a fresh well-formed snapshot, an active unexpired lease, and a live worker
+// of the pinned plugin. It stops a policy that was replaced, or is wrong,
+// from granting across tenants.
+func Floor(q *Question) (Code, Reason) {
+	denied := CapabilityCode(q.Request.Capability)
+	p, s := q.Request.Principal, q.View.Snapshot
+	switch {
+	case p == nil:
+		return CodeUnauthenticated, ReasonUnauthenticated
+	case expired(p.ExpiresAt, q.Now):
+		return CodeCredentialExpired, ReasonCredentialExpired
+	case !q.View.Fresh:
+		return CodeUnavailable, ReasonSnapshotStale
+	case s == nil || s.Lease == nil || s.Control == nil:
+		return denied, ReasonSnapshotMissing
+	case len(s.Malformed) > 0:
+		return denied, ReasonRecordMalformed
+	case p.TenantID == "" || p.TenantID != s.Lease.TenantID:
+		return denied, ReasonTenantMismatch
+	case expired(s.Lease.ExpiresAt, q.Now):
+		return denied, ReasonLeaseExpired
+	case s.Lease.Status != "active":
+		return denied, ReasonLeaseNotActive
+	}
+	return workerFloor(q)
+}
+
+func workerFloor(q *Question) (Code, Reason) {
+	s, live, pin := q.View.Snapshot, q.Live, q.View.Snapshot.Lease.Pin
+	switch {
+	case !q.WorkersEnabled || workerToAsk(q) == nil || live == nil:
+		return CodeWorkerUnavailable, ReasonWorkerUnavailable
+	case live.ID != s.WorkerID() || live.Status != "running":
+		return CodeWorkerUnavailable, ReasonWorkerUnavailable
+	case pin.PluginID == "" || live.PluginID != pin.PluginID || s.Worker.PluginID != pin.PluginID:
+		return CodeWorkerUnavailable, ReasonWorkerChanged
+	case q.Request.Phase != Open && (q.Request.Channel == nil || live.Generation != q.Request.Channel.Generation):
+		return CodeWorkerUnavailable, ReasonWorkerChanged
+	}
+	return "", ""
+}
+
+func expired(at *time.Time, now time.Time) bool { return at != nil && !at.After(now) }
+
+func (a *Authorizer) now() time.Time {
+	if a.Now != nil {
+		return a.Now()
+	}
+	return time.Now()
+}
+
+func (a *Authorizer) log() *slog.Logger {
+	if a.Log != nil {
+		return a.Log
+	}
+	return slog.New(slog.DiscardHandler)
+}
