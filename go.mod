@@ -108,3 +108,5 @@ require (
 	oras.land/oras-go/v2 v2.7.0 // indirect
 	pgregory.net/rapid v1.3.0 // indirect
 )
+
+tool github.com/open-policy-agent/opa
