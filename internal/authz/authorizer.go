@@ -72,14 +72,14 @@ type Authorizer struct {
 }
 
 // Authorize decides req and records the decision. When everything allows, it
-// calls reserve (which may be nil) for a place under the limits; a reason
-// from reserve refuses. The order of the steps is the order of effects: the
+// calls reserve (which may be nil) with the allowing decision for a place
+// under the limits; a reason from reserve refuses. The order of the steps is the order of effects: the
 // store is not asked before the caller is known, the worker not before it is
 // all that is missing.
-func (a *Authorizer) Authorize(ctx context.Context, req *Request, reserve func() Reason) Decision {
+func (a *Authorizer) Authorize(ctx context.Context, req *Request, reserve func(*Decision) Reason) Decision {
 	d := a.decide(ctx, req)
 	if d.Allow && reserve != nil {
-		if reason := reserve(); reason != "" {
+		if reason := reserve(&d); reason != "" {
 			view, live := d.View, d.Live
 			d = Busy(reason)
 			d.View, d.Live = view, live
