@@ -259,10 +259,18 @@ func workerFloor(q *Question) (Code, Reason) {
 		return CodeWorkerUnavailable, ReasonWorkerUnavailable
 	case pin.PluginID == "" || live.PluginID != pin.PluginID || s.Worker.PluginID != pin.PluginID:
 		return CodeWorkerUnavailable, ReasonWorkerChanged
-	case q.Request.Phase != Open && (q.Request.Channel == nil || live.Generation != q.Request.Channel.Generation):
+	case q.Request.Phase != Open && !sameProcess(q.Request.Channel, live):
 		return CodeWorkerUnavailable, ReasonWorkerChanged
 	}
 	return "", ""
+}
+
+// sameProcess says whether live is the worker process that the channel was
+// opened under. The id counts too: generations are unique only within one
+// worker, so a lease that was moved to another worker must not keep its
+// channel because both call their first process "1".
+func sameProcess(c *ChannelFacts, live *Live) bool {
+	return c != nil && c.Generation != "" && c.Generation == live.Generation && c.WorkerID == live.ID
 }
 
 func expired(at *time.Time, now time.Time) bool { return at != nil && !at.After(now) }

@@ -81,7 +81,8 @@ type Request struct {
 type ChannelFacts struct {
 	ID         string
 	OpenedAt   time.Time
-	Generation string // the worker's generation at open; "" is none known
+	WorkerID   string // the worker that serves it
+	Generation string // that worker's generation at open; "" is none known
 }
 
 // NewID returns a new id for a request, a decision or a channel: 26 characters

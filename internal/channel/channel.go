@@ -1,0 +1,168 @@
+package channel
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"sluice/internal/authz"
+)
+
+// Flow counts one direction of a channel. It is safe for concurrent use.
+type Flow struct {
+	Bytes    atomic.Int64
+	Messages atomic.Int64
+}
+
+// Channel is one duplex or streaming conversation. Its owner is the data
+// plane's handler; its register may end it at any moment.
+type Channel struct {
+	ID     string
+	Limits authz.Limits // in force: the configuration's, lowered by the policy's
+
+	// ToWorker and ToCaller count what was forwarded.
+	ToWorker, ToCaller Flow
+
+	register *Register
+	context  context.Context // done when the channel is told to end
+	cancel   context.CancelFunc
+	ending   atomic.Pointer[Ending]
+	active   atomic.Int64 // unix nanoseconds of the last forwarded byte
+	queued   atomic.Bool  // stands in the register's queue for a recheck
+	silent   atomic.Bool  // forwards nothing any more
+
+	mu        sync.Mutex
+	committed bool
+	gone      bool
+	cut       func() // what End calls; nil until bound
+	request   authz.Request
+	decision  authz.Decision // the last one
+	since     time.Time      // when the change that asks for a recheck was noticed
+	rechecked time.Time
+	timer     *time.Timer
+}
+
+// Context is done as soon as the channel is told to end. It bounds what the
+// owner does for the channel before it is bound: the dial, the handshake.
+func (c *Channel) Context() context.Context { return c.context }
+
+// Ending returns how the channel ends, or nil while it lives.
+func (c *Channel) Ending() *Ending { return c.ending.Load() }
+
+// Touch notes that bytes were forwarded.
+func (c *Channel) Touch() { c.active.Store(time.Now().UnixNano()) }
+
+// LastDecisionID is the id of the last decision on this channel.
+func (c *Channel) LastDecisionID() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.decision.ID
+}
+
+// Commit turns an opening channel into an open one that cut will stop. It is
+// called after the admit decision allowed and before the caller sees the
+// worker's answer. It returns false, and the channel never opens, when the
+// channel was told to end meanwhile: either the caller is refused, or whoever
+// ends the channel calls cut. cut must not block and may be called from any
+// goroutine, once.
+func (c *Channel) Commit(admitted authz.Decision, cut func()) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ending.Load() != nil {
+		return false
+	}
+	c.committed = true
+	c.cut = cut
+	c.decision = admitted
+	c.Touch()
+	c.armLocked()
+	return true
+}
+
+// End tells the channel to end; the first call wins and reports true.
+func (c *Channel) End(e Ending) bool {
+	c.mu.Lock()
+	if e.DecisionID == "" {
+		e.DecisionID = c.decision.ID
+	}
+	if !c.ending.CompareAndSwap(nil, &e) {
+		c.mu.Unlock()
+		return false
+	}
+	if c.timer != nil {
+		c.timer.Stop()
+	}
+	cut := c.cut
+	c.mu.Unlock()
+
+	c.cancel()
+	if cut != nil {
+		cut()
+	}
+	return true
+}
+
+// Silenced notes that nothing is forwarded any more in either direction; the
+// delay of a revocation is measured here.
+func (c *Channel) Silenced() {
+	if e := c.Ending(); e != nil && !c.silent.Swap(true) && !e.Since.IsZero() {
+		c.register.recorder.RecordRevocation(time.Since(e.Since))
+	}
+}
+
+// Done gives the channel's place back and records its end. The owner calls it
+// once, when its sockets are closed; a channel nobody ended is refused.
+func (c *Channel) Done() {
+	c.End(EndRefused)
+	c.Silenced()
+	c.mu.Lock()
+	if c.gone {
+		c.mu.Unlock()
+		return
+	}
+	c.gone = true
+	summary := Summary{
+		Channel: c.ID, Request: c.request, Ending: *c.ending.Load(), Committed: c.committed,
+		Duration: time.Since(c.request.Channel.OpenedAt), Decision: c.decision,
+		BytesToWorker: c.ToWorker.Bytes.Load(), BytesToCaller: c.ToCaller.Bytes.Load(),
+		MessagesToWorker: c.ToWorker.Messages.Load(), MessagesToCaller: c.ToCaller.Messages.Load(),
+	}
+	c.mu.Unlock()
+	c.register.release(c)
+	c.register.recorder.RecordEnd(&summary)
+}
+
+// Summary is what is recorded when a channel has ended.
+type Summary struct {
+	Channel   string
+	Request   authz.Request
+	Decision  authz.Decision // the last one
+	Ending    Ending
+	Committed bool // false: refused before the caller saw an answer
+	Duration  time.Duration
+
+	BytesToWorker, BytesToCaller       int64
+	MessagesToWorker, MessagesToCaller int64
+}
+
+// question is the channel's request as a recheck asks it.
+func (c *Channel) question(callers authz.Callers) (authz.Request, time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	req := c.request
+	req.Phase = authz.Recheck
+	req.Principal = callers.Current(req.Principal)
+	since := c.since
+	c.since = time.Time{}
+	return req, since
+}
+
+// settle keeps an allowing recheck.
+func (c *Channel) settle(d authz.Decision, p *authz.Principal) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.decision = d
+	c.request.Principal = p
+	c.armLocked()
+}

@@ -1,0 +1,157 @@
+package channel
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"sluice/internal/authz"
+)
+
+// LeaseChanged has the channels of a lease judged again. Like its siblings it
+// returns at once; the rechecks run in Run.
+func (r *Register) LeaseChanged(lease string) { r.enqueueAll(r.of(r.byLease, lease)) }
+
+// WorkerChanged has the channels of a worker judged again.
+func (r *Register) WorkerChanged(worker string) { r.enqueueAll(r.of(r.byWorker, worker)) }
+
+// EverythingChanged has every channel judged again: the policy was swapped,
+// or the callers' credentials were.
+func (r *Register) EverythingChanged() { r.enqueueAll(r.all()) }
+
+func (r *Register) of(m map[string]map[*Channel]struct{}, key string) []*Channel {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := make([]*Channel, 0, len(m[key]))
+	for c := range m[key] {
+		out = append(out, c)
+	}
+	return out
+}
+
+func (r *Register) all() []*Channel {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := make([]*Channel, 0, len(r.channels))
+	for _, c := range r.channels {
+		out = append(out, c)
+	}
+	return out
+}
+
+func (r *Register) enqueueAll(channels []*Channel) {
+	now := time.Now()
+	for _, c := range channels {
+		r.enqueue(c, now)
+	}
+}
+
+// enqueue asks for a recheck because of something noticed at since.
+func (r *Register) enqueue(c *Channel, since time.Time) {
+	c.mu.Lock()
+	if c.since.IsZero() {
+		c.since = since
+	}
+	c.mu.Unlock()
+	if c.queued.Swap(true) {
+		return // it is judged on what stands in the store then
+	}
+	r.queueMu.Lock()
+	r.queue = append(r.queue, c)
+	r.queueMu.Unlock()
+	r.signal()
+}
+
+func (r *Register) signal() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (r *Register) next() *Channel {
+	r.queueMu.Lock()
+	defer r.queueMu.Unlock()
+	if len(r.queue) == 0 {
+		return nil
+	}
+	c := r.queue[0]
+	r.queue[0] = nil
+	r.queue = r.queue[1:]
+	if len(r.queue) > 0 {
+		r.signal()
+	}
+	return c
+}
+
+// Run judges channels again until ctx is done.
+func (r *Register) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	for range r.rechecks {
+		wg.Go(func() { r.work(ctx) })
+	}
+	wg.Wait()
+	return nil
+}
+
+func (r *Register) work(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.wake:
+			for c := r.next(); c != nil && ctx.Err() == nil; c = r.next() {
+				r.recheck(ctx, c)
+			}
+		}
+	}
+}
+
+// recheck is the second story's heart: the channel keeps its right, or ends.
+func (r *Register) recheck(ctx context.Context, c *Channel) {
+	c.queued.Store(false) // before the facts are read: a change from here on asks again
+	if c.Ending() != nil {
+		return
+	}
+	req, since := c.question(r.callers)
+	ctx, cancel := context.WithTimeout(ctx, r.limits.Load().RevocationBound/2)
+	defer cancel()
+	d := r.authorizer.Authorize(ctx, &req, nil)
+	if d.Allow {
+		c.settle(d, req.Principal)
+		return
+	}
+	c.End(Denied(d, since))
+}
+
+// Drain tells every channel to end, evenly spread over spread, and returns
+// when all are gone or ctx is done.
+func (r *Register) Drain(ctx context.Context, spread time.Duration) {
+	channels := r.all()
+	for i, c := range channels {
+		c.End(EndDrain)
+		if wait := spread / time.Duration(len(channels)); i < len(channels)-1 {
+			sleep(ctx, wait)
+		}
+	}
+	for r.Len() > 0 && ctx.Err() == nil {
+		for _, c := range r.all() { // opened while draining
+			c.End(EndDrain)
+		}
+		sleep(ctx, 10*time.Millisecond)
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
+
+var _ Authorizer = (*authz.Authorizer)(nil)

@@ -1,0 +1,205 @@
+package channel
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"sluice/internal/authz"
+)
+
+// Authorizer is the one path to a decision; *authz.Authorizer.
+type Authorizer interface {
+	Authorize(ctx context.Context, req *authz.Request, reserve func(*authz.Decision) authz.Reason) authz.Decision
+}
+
+// Keeper holds on to what open channels rest on, so that every change of it
+// is noticed: the snapshots of their leases, the links to their workers.
+type Keeper interface {
+	Retain(id string)
+	Release(id string)
+}
+
+// Recorder takes what became of channels. It must not block.
+type Recorder interface {
+	RecordEnd(*Summary)
+	RecordRevocation(time.Duration)
+}
+
+// Limits are the limits in force. All are positive; MaxMessageBytes may be 0,
+// no limit.
+type Limits struct {
+	RevocationBound time.Duration // a recheck that takes longer ends the channel
+	RecheckInterval time.Duration
+	IdleTimeout     time.Duration
+	MaxLifetime     time.Duration
+	MaxMessageBytes int64
+	MaxOpen         int
+	MaxPerLease     int
+	MaxPerTenant    int
+}
+
+// Options are what a Register is made of. All fields are required.
+type Options struct {
+	Authorizer Authorizer
+	Callers    authz.Callers
+	Facts      Keeper // by lease id
+	Workers    Keeper // by worker id
+	Recorder   Recorder
+	Limits     Limits
+	Rechecks   int // rechecks judged at once; 0: 4
+	Log        *slog.Logger
+}
+
+// Register knows every channel of this gateway. It is safe for concurrent
+// use.
+type Register struct {
+	authorizer Authorizer
+	callers    authz.Callers
+	facts      Keeper
+	workers    Keeper
+	recorder   Recorder
+	log        *slog.Logger
+	rechecks   int
+	limits     atomic.Pointer[Limits]
+
+	mu       sync.Mutex
+	channels map[string]*Channel
+	byLease  map[string]map[*Channel]struct{}
+	byWorker map[string]map[*Channel]struct{}
+	byTenant map[string]int
+
+	// queue holds the channels that wait for a recheck, each at most once, so
+	// it is never longer than the register.
+	queueMu sync.Mutex
+	queue   []*Channel
+	wake    chan struct{}
+}
+
+// New returns an empty register. It starts nothing.
+func New(o Options) *Register {
+	r := &Register{
+		authorizer: o.Authorizer, callers: o.Callers, facts: o.Facts, workers: o.Workers,
+		recorder: o.Recorder, log: o.Log, rechecks: o.Rechecks,
+		channels: map[string]*Channel{},
+		byLease:  map[string]map[*Channel]struct{}{},
+		byWorker: map[string]map[*Channel]struct{}{},
+		byTenant: map[string]int{},
+		wake:     make(chan struct{}, 1),
+	}
+	if r.rechecks <= 0 {
+		r.rechecks = 4
+	}
+	r.SetLimits(o.Limits)
+	return r
+}
+
+// SetLimits puts limits in force for channels that open from now on; the
+// recheck interval holds for all.
+func (r *Register) SetLimits(l Limits) { r.limits.Store(&l) }
+
+// Reserve takes a place for an opening channel under the limits, or says
+// which limit refuses it. It is the reserve step of an open decision: d is
+// that decision.
+func (r *Register) Reserve(req *authz.Request, d *authz.Decision) (*Channel, authz.Reason) {
+	l := r.limits.Load()
+	lease, tenant := req.LeaseID, req.Principal.TenantID
+	c := r.newChannel(req, d, l)
+
+	r.mu.Lock()
+	reason := r.fullLocked(l, lease, tenant)
+	if reason == "" {
+		r.channels[c.ID] = c
+		index(r.byLease, lease, c)
+		index(r.byWorker, c.request.Channel.WorkerID, c)
+		r.byTenant[tenant]++
+	}
+	r.mu.Unlock()
+	if reason != "" {
+		c.cancel()
+		return nil, reason
+	}
+	r.facts.Retain(lease)
+	r.workers.Retain(c.request.Channel.WorkerID)
+	return c, ""
+}
+
+func (r *Register) newChannel(req *authz.Request, d *authz.Decision, l *Limits) *Channel {
+	facts := &authz.ChannelFacts{
+		ID: authz.NewID(), OpenedAt: time.Now(), WorkerID: d.View.Snapshot.WorkerID(),
+	}
+	if d.Live != nil {
+		facts.Generation = d.Live.Generation
+	}
+	c := &Channel{ID: facts.ID, register: r, request: *req, decision: *d, Limits: lowered(l, d.Limits)}
+	c.request.Channel = facts
+	c.request.Conn = nil // the data plane owns it
+	c.context, c.cancel = context.WithCancel(context.Background())
+	req.Channel = facts
+	return c
+}
+
+// lowered returns the limits of a channel: a policy may lower them only.
+func lowered(l *Limits, p authz.Limits) authz.Limits {
+	out := authz.Limits{IdleTimeout: l.IdleTimeout, MaxLifetime: l.MaxLifetime, MaxMessageBytes: l.MaxMessageBytes}
+	if p.IdleTimeout > 0 {
+		out.IdleTimeout = min(out.IdleTimeout, p.IdleTimeout)
+	}
+	if p.MaxLifetime > 0 {
+		out.MaxLifetime = min(out.MaxLifetime, p.MaxLifetime)
+	}
+	if p.MaxMessageBytes > 0 && (out.MaxMessageBytes == 0 || p.MaxMessageBytes < out.MaxMessageBytes) {
+		out.MaxMessageBytes = p.MaxMessageBytes
+	}
+	return out
+}
+
+func (r *Register) fullLocked(l *Limits, lease, tenant string) authz.Reason {
+	switch {
+	case len(r.byLease[lease]) >= l.MaxPerLease:
+		return authz.ReasonLeaseChannels
+	case r.byTenant[tenant] >= l.MaxPerTenant:
+		return authz.ReasonTenantChannels
+	case len(r.channels) >= l.MaxOpen:
+		return authz.ReasonOpenChannels
+	}
+	return ""
+}
+
+func (r *Register) release(c *Channel) {
+	lease, worker := c.request.LeaseID, c.request.Channel.WorkerID
+	tenant := c.request.Principal.TenantID
+	r.mu.Lock()
+	delete(r.channels, c.ID)
+	unindex(r.byLease, lease, c)
+	unindex(r.byWorker, worker, c)
+	if r.byTenant[tenant]--; r.byTenant[tenant] <= 0 {
+		delete(r.byTenant, tenant)
+	}
+	r.mu.Unlock()
+	r.facts.Release(lease)
+	r.workers.Release(worker)
+}
+
+// Len is the number of channels, opening ones included.
+func (r *Register) Len() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.channels)
+}
+
+func index(m map[string]map[*Channel]struct{}, key string, c *Channel) {
+	if m[key] == nil {
+		m[key] = map[*Channel]struct{}{}
+	}
+	m[key][c] = struct{}{}
+}
+
+func unindex(m map[string]map[*Channel]struct{}, key string, c *Channel) {
+	delete(m[key], c)
+	if len(m[key]) == 0 {
+		delete(m, key)
+	}
+}
