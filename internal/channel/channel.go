@@ -25,6 +25,7 @@ type Channel struct {
 	ToWorker, ToCaller Flow
 
 	register *Register
+	tenant   string          // whose place it takes; a credential may move to another tenant
 	context  context.Context // done when the channel is told to end
 	cancel   context.CancelFunc
 	ending   atomic.Pointer[Ending]
@@ -162,6 +163,9 @@ func (c *Channel) question(callers authz.Callers) (authz.Request, time.Time) {
 func (c *Channel) settle(d authz.Decision, p *authz.Principal) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.ending.Load() != nil {
+		return
+	}
 	c.decision = d
 	c.request.Principal = p
 	c.armLocked()

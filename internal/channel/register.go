@@ -105,8 +105,8 @@ func (r *Register) SetLimits(l Limits) { r.limits.Store(&l) }
 // that decision.
 func (r *Register) Reserve(req *authz.Request, d *authz.Decision) (*Channel, authz.Reason) {
 	l := r.limits.Load()
-	lease, tenant := req.LeaseID, req.Principal.TenantID
 	c := r.newChannel(req, d, l)
+	lease, tenant := req.LeaseID, c.tenant
 
 	r.mu.Lock()
 	reason := r.fullLocked(l, lease, tenant)
@@ -133,7 +133,7 @@ func (r *Register) newChannel(req *authz.Request, d *authz.Decision, l *Limits) 
 	if d.Live != nil {
 		facts.Generation = d.Live.Generation
 	}
-	c := &Channel{ID: facts.ID, register: r, request: *req, decision: *d, Limits: lowered(l, d.Limits)}
+	c := &Channel{ID: facts.ID, register: r, tenant: req.Principal.TenantID, request: *req, decision: *d, Limits: lowered(l, d.Limits)}
 	c.request.Channel = facts
 	c.request.Conn = nil // the data plane owns it
 	c.context, c.cancel = context.WithCancel(context.Background())
@@ -170,7 +170,7 @@ func (r *Register) fullLocked(l *Limits, lease, tenant string) authz.Reason {
 
 func (r *Register) release(c *Channel) {
 	lease, worker := c.request.LeaseID, c.request.Channel.WorkerID
-	tenant := c.request.Principal.TenantID
+	tenant := c.tenant
 	r.mu.Lock()
 	delete(r.channels, c.ID)
 	unindex(r.byLease, lease, c)
