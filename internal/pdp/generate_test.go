@@ -1,0 +1,745 @@
+package pdp_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A generated case is a passing one that was damaged in none to four places.
+// Cases are trees of obj, []any and scalars until they are written, so that a
+// mutation can also put text there that no encoder would write.
+
+// obj is a JSON object. A key that starts with a quotation mark is written as
+// it stands, which is how a duplicate or escaped key gets in.
+type obj map[string]any
+
+// raw is JSON text that is written as it stands.
+type raw string
+
+// gone, as a mutation's value, takes the member away.
+type gone struct{}
+
+// write appends the JSON text of v.
+func write(out *bytes.Buffer, v any) {
+	switch v := v.(type) {
+	case obj:
+		out.WriteByte('{')
+		for i, key := range sortedKeys(v) {
+			comma(out, i)
+			if strings.HasPrefix(key, `"`) {
+				out.WriteString(key)
+			} else {
+				write(out, key)
+			}
+			out.WriteByte(':')
+			write(out, v[key])
+		}
+		out.WriteByte('}')
+	case []any:
+		out.WriteByte('[')
+		for i, item := range v {
+			comma(out, i)
+			write(out, item)
+		}
+		out.WriteByte(']')
+	case raw:
+		out.WriteString(string(v))
+	default:
+		b, err := json.Marshal(v)
+		if err != nil {
+			panic(err) // a scalar of the tables below
+		}
+		out.Write(b)
+	}
+}
+
+func comma(out *bytes.Buffer, i int) {
+	if i > 0 {
+		out.WriteByte(',')
+	}
+}
+
+func sortedKeys(o obj) []string {
+	keys := make([]string, 0, len(o))
+	for key := range o {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+func encode(v any) []byte {
+	var out bytes.Buffer
+	write(&out, v)
+	return out.Bytes()
+}
+
+// parent walks to what holds the last step of a dotted path; numbers are steps
+// into lists. It is nil when an earlier mutation took the way there.
+func (o obj) parent(path string) (any, string) {
+	steps := strings.Split(path, ".")
+	var at any = o
+	for _, step := range steps[:len(steps)-1] {
+		at = child(at, step)
+	}
+	return at, steps[len(steps)-1]
+}
+
+func child(at any, step string) any {
+	switch at := at.(type) {
+	case obj:
+		return at[step]
+	case []any:
+		if i, err := strconv.Atoi(step); err == nil && i < len(at) {
+			return at[i]
+		}
+	}
+	return nil
+}
+
+func (o obj) get(path string) any { return child(o.parent(path)) }
+
+func (o obj) set(path string, v any) {
+	at, last := o.parent(path)
+	switch at := at.(type) {
+	case obj:
+		if v == (gone{}) {
+			delete(at, last)
+			return
+		}
+		at[last] = v
+	case []any:
+		if i, err := strconv.Atoi(last); err == nil && i < len(at) && v != (gone{}) {
+			at[i] = v
+		}
+	}
+}
+
+// fresh copies what a mutation puts in, so that a later mutation of the same
+// case does not reach into the table.
+func fresh(v any) any {
+	switch v := v.(type) {
+	case obj:
+		c := obj{}
+		for key, value := range v {
+			c[key] = fresh(value)
+		}
+		return c
+	case []any:
+		c := make([]any, len(v))
+		for i, value := range v {
+			c[i] = fresh(value)
+		}
+		return c
+	}
+	return v
+}
+
+var capabilities = []string{
+	"concurrentSyncOperations", duplex, "incrementalSessionOutput", "independentControlCommands",
+	"nativeSyncIn", "nativeSyncOut", "persistentProcessSessions", "reusableLeases", "runnerWebSocketIngress",
+}
+
+var liveMethods = []any{
+	"environmentExecute", "environmentAcquireLease", "environmentResumeLease", "environmentReleaseLease",
+	"environmentDestroyLease", "environmentSyncIn", "environmentSyncOut", "environmentRunnerIngressEndpoint",
+	"duplexChannelOpen", "duplexChannelWrite", "duplexChannelStop", "duplexChannelClose",
+}
+
+// passing is a case in which every gate passes.
+func passing(capability string) obj {
+	granted := obj{}
+	for _, c := range capabilities {
+		granted[c] = true
+	}
+	return obj{
+		"now": "2026-10-10T12:00:00Z", "phase": "open", "workersEnabled": true, "stale": false,
+		"request": obj{
+			"leaseId": "lease-1", "capability": capability, "environmentId": "env-1",
+			"principal": obj{"subject": "agent-7", "tenantId": "acme", "roles": []any{"agent"}, "expiresAt": "2026-10-10T12:30:00Z"},
+		},
+		"records": obj{
+			"lease": obj{
+				"id": "lease-1", "tenantId": "acme", "environmentId": "env-1", "status": "active",
+				"leasePolicy": "reuse_by_environment", "provider": "daytona", "providerLeaseId": "sbx-9",
+				"expiresAt": "2026-10-10T13:00:00Z", "configResolution": "ok", "capabilities": fresh(granted),
+				"pin":      obj{"driver": "sandbox", "pluginId": "plg-a", "driverKey": "daytona", "workerId": "wrk-a"},
+				"metadata": obj{"driver": "sandbox", "sandboxProviderPlugin": true, "pluginId": "plg-a", "provider": "daytona"},
+				"revision": 3,
+			},
+			"environment": obj{"id": "env-1", "tenantId": "acme", "driver": "sandbox", "status": "active", "revision": 1},
+			"plugin": obj{
+				"id": "plg-a", "pluginKey": "acme.daytona", "status": "ready", "revision": 5,
+				"environmentDrivers": []any{obj{"driverKey": "daytona", "kind": "sandbox_provider", "sandboxCapabilities": fresh(granted)}},
+			},
+			"worker":  obj{"id": "wrk-a", "pluginId": "plg-a", "url": "http://127.0.0.1:9000", "revision": 2},
+			"control": obj{"duplexEnabled": true, "suspendedTenants": []any{"globex"}, "revision": 1},
+		},
+		"live": obj{
+			"id": "wrk-a", "pluginId": "plg-a", "status": "running", "generation": "g4",
+			"supportedMethods": fresh(liveMethods),
+		},
+	}
+}
+
+// mutation damages or changes a case; most only one place of it.
+type mutation struct {
+	name  string
+	apply func(obj)
+}
+
+// group is what a random case picks from: first a group by weight, then one of
+// its mutations. A field with many bad values is not picked more often than
+// one with few.
+type group struct {
+	weight    int
+	mutations []mutation
+}
+
+// put sets one field to each of the values.
+func put(weight int, path string, values ...any) group {
+	g := group{weight: weight}
+	for _, v := range values {
+		name := fmt.Sprintf("%s=%.40s", path, encodeName(v))
+		g.mutations = append(g.mutations, mutation{name, func(c obj) { c.set(path, fresh(v)) }})
+	}
+	return g
+}
+
+func encodeName(v any) []byte {
+	if v == (gone{}) {
+		return []byte("absent")
+	}
+	return encode(v)
+}
+
+// anything is what may stand where something else is expected.
+var anything = []any{gone{}, nil, true, false, 0, 1, "", "true", "x", []any{}, []any{true}, obj{}, obj{"a": true}}
+
+// any of these, and then the field's own.
+func wild(weight int, path string, values ...any) group {
+	return put(weight, path, append(slices.Clone(anything), values...)...)
+}
+
+func long(n int) string { return strings.Repeat("a", n) }
+
+var (
+	ids = []any{
+		"a", "9-_", long(128), long(129), "-a", "_a", "a b", "a.b", "a/b", "../leases/x", "a\n", "a\x00", "é", " a",
+		"LEASE-1", "lease-2", "acme", "ACME", "globex", "env-1", "env-2", "plg-a", "plg-b", "wrk-a", "wrk-b",
+	}
+	tokens = []any{"!", "~", "a b", "a\n", "\x7f", "é", long(512), long(513), "daytona", "Daytona", "g3", "g4", "G4"}
+	times  = []any{
+		// Around the case's own time, near and far.
+		"2026-10-10T12:00:00Z", "2026-10-10T11:59:59.999999999Z", "2026-10-10T12:00:00.000000001Z",
+		"2026-10-10T12:00:00.0000000001Z", "2026-10-10T12:00:00.0000000019Z", "2026-10-10T12:00:01Z",
+		"2026-10-10T14:00:00+02:00", "2026-10-10T14:00:01+02:00", "2026-10-10T13:59:59+02:00",
+		"2026-10-09T12:01:01-23:59", "2026-10-09T12:00:59-23:59", "2026-10-11T11:59:01+23:59", "2026-10-10T12:00:01-00:00",
+		"0000-01-01T00:00:00Z", "0001-01-01T00:00:00Z", "1600-02-29T00:00:00Z", "1969-12-31T23:59:59Z",
+		"2262-04-11T23:47:16.854775807Z", "2262-04-11T23:47:16.854775808Z", "2300-01-01T00:00:00Z",
+		"2400-02-29T00:00:00Z", "9999-12-31T23:59:59.999999999Z", "9999-12-31T23:59:59-23:59",
+		// No times.
+		"soon", "2026-10-10", "2026-10-10T13:00:00", "2026-10-10T13:00Z", "2026-10-10t13:00:00Z", "2026-10-10T13:00:00z",
+		"2026-10-10 13:00:00Z", "2026-10-10T13:00:00,5Z", "2026-10-10T13:00:00.Z", "2026-10-10T13:00:00.5", "2026-10-10T24:00:00Z",
+		"2026-10-10T13:60:00Z", "2026-10-10T13:00:60Z", "2026-12-31T23:59:60Z", "2026-02-29T13:00:00Z", "2100-02-29T13:00:00Z",
+		"2026-13-01T13:00:00Z", "2026-00-01T13:00:00Z", "2026-10-00T13:00:00Z", "2026-11-31T13:00:00Z", "2026-10-32T13:00:00Z",
+		"2026-10-10T13:00:00+24:00", "2026-10-10T13:00:00+02:60", "2026-10-10T13:00:00+0200", "2026-10-10T13:00:00+02",
+		"+2026-10-10T13:00:00Z", "12026-10-10T13:00:00Z", "226-10-10T13:00:00Z", "-026-10-10T13:00:00Z", "2026-10-10T13:00:00ZZ",
+		" 2026-10-10T13:00:00Z", "2026-10-10T13:00:00Z ", "2026-10-10T13:00:00Z\n", "2026-1-10T13:00:00Z", "2026-10-10T3:00:00Z",
+		"２026-10-10T13:00:00Z",
+	}
+	// The instants that a case is judged at.
+	nows = []any{
+		"2026-10-10T12:00:00.000000001Z", "2026-10-10T12:29:59.999999999Z", "2026-10-10T12:30:00Z", "2026-10-10T13:00:00Z",
+		"2026-10-10T14:30:00+02:00", "2262-04-11T23:47:16.854775806Z", "2262-04-11T23:47:16.854775807Z",
+		"2262-04-11T23:47:16.854775808Z", "2300-01-01T00:00:00Z", "2350-01-01T00:00:00Z", "9999-12-31T23:59:59.999999999Z",
+		"1969-12-31T23:59:59Z", "1600-02-29T00:00:00Z", "0000-01-01T00:00:00Z",
+	}
+	revisions = []any{
+		2, -1, raw("-0"), raw("0"), raw("1.0"), raw("1e0"), raw("1E2"), raw("3.5"), "3", raw("9223372036854775806"),
+		raw("9223372036854775807"), raw("9223372036854775808"), raw("18446744073709551616"), raw("1e999"),
+	}
+)
+
+// recordGroups touch every field of every record and of the live document.
+var recordGroups = []group{
+	wild(1, "records.lease.id", ids...),
+	wild(2, "records.lease.tenantId", ids...),
+	wild(2, "records.lease.environmentId", ids...),
+	wild(2, "records.lease.status", "active", "ACTIVE", "active ", "released", "expired", "failed", "retained", "pending_cleanup", "revoked"),
+	wild(3, "records.lease.leasePolicy", "ephemeral", "reuse_by_execution_workspace", "retain_on_failure", "Reuse_By_Environment"),
+	wild(2, "records.lease.provider", "fake", "local", "ssh", "Fake"),
+	wild(3, "records.lease.providerLeaseId", tokens...),
+	wild(2, "records.lease.expiresAt", times...),
+	wild(3, "records.lease.configResolution", "failed", "OK", "ok ", "pending"),
+	wild(2, "records.lease.capabilities"),
+	wild(2, "records.lease.pin"),
+	wild(3, "records.lease.pin.driver", "sandbox", "plugin", "local", "ssh", "weird", "Sandbox"),
+	wild(3, "records.lease.pin.pluginId", ids...),
+	wild(3, "records.lease.pin.driverKey", tokens...),
+	wild(3, "records.lease.pin.workerId", ids...),
+	wild(3, "records.lease.metadata"),
+	wild(3, "records.lease.metadata.driver", "sandbox", "plugin", "ssh", "Sandbox"),
+	wild(3, "records.lease.metadata.pluginId", ids...),
+	wild(3, "records.lease.metadata.provider", "daytona", "Daytona", "e2b", "fake"),
+	wild(3, "records.lease.metadata.driverKey", "daytona", "Daytona", "e2b"),
+	wild(3, "records.lease.metadata.sandboxProviderPlugin", "plg-a", "plg-b", "acme.daytona", "Acme.daytona", "yes"),
+	wild(3, "records.lease.metadata.nativeFileSyncUnsupported", "false", raw("1.0")),
+	wild(3, "records.lease.metadata.backend", "job", "Job", "pod"),
+	wild(3, "records.lease.metadata.providerMetadata"),
+	wild(3, "records.lease.metadata.providerMetadata",
+		obj{"backend": "job"}, obj{"backend": "Job"}, obj{"backend": ""}, obj{"backend": nil}, obj{"backend": 7}, obj{"backend": true},
+		obj{"nativeFileSyncUnsupported": true}, obj{"nativeFileSyncUnsupported": false}, obj{"nativeFileSyncUnsupported": nil},
+		obj{"nativeFileSyncUnsupported": "true"}, obj{"nativeFileSyncUnsupported": 1}, obj{"nativeFileSyncUnsupported": obj{}},
+		obj{"backend": "pod", "nativeFileSyncUnsupported": true}, obj{"Backend": "job"}, obj{"providerMetadata": obj{"backend": "job"}}),
+	wild(1, "records.lease.revision", revisions...),
+
+	wild(1, "records.environment.id", ids...),
+	wild(2, "records.environment.tenantId", ids...),
+	wild(1, "records.environment.driver", "ssh"),
+	wild(2, "records.environment.status", "archived", "Active", "active "),
+	wild(1, "records.environment.revision", revisions...),
+
+	wild(1, "records.plugin.id", ids...),
+	wild(3, "records.plugin.tenantId", ids...),
+	wild(2, "records.plugin.pluginKey", "plg-b", "yes"),
+	wild(3, "records.plugin.status", "installed", "disabled", "error", "upgrade_pending", "uninstalled", "Ready", "ready "),
+	wild(1, "records.plugin.revision", revisions...),
+	wild(2, "records.plugin.environmentDrivers"),
+	wild(2, "records.plugin.environmentDrivers.0"),
+	wild(2, "records.plugin.environmentDrivers.0.driverKey", "daytona", "Daytona", "other"),
+	wild(2, "records.plugin.environmentDrivers.0.kind", "sandbox_provider", "environment_driver", "Sandbox_provider"),
+	wild(3, "records.plugin.environmentDrivers.0.sandboxCapabilities"),
+	wild(3, "records.plugin.environmentDrivers.0.supportsReusableLeases"),
+
+	wild(1, "records.worker.id", ids...),
+	wild(3, "records.worker.tenantId", ids...),
+	wild(3, "records.worker.pluginId", ids...),
+	wild(1, "records.worker.url"),
+	wild(1, "records.worker.revision", revisions...),
+
+	wild(3, "records.control.duplexEnabled"),
+	wild(3, "records.control.suspendedTenants", []any{"acme"}, []any{"globex", "acme"}, []any{"ACME", "acme "}, []any{"acme", nil},
+		[]any{[]any{"acme"}}, []any{""}, []any{"a/b"}, obj{"acme": true}, "acme"),
+	wild(1, "records.control.revision", revisions...),
+	wild(1, "records.control.id", "lease-1"),
+
+	wild(2, "records"),
+	wild(2, "records.lease"),
+	wild(2, "records.environment"),
+	wild(3, "records.plugin"),
+	wild(3, "records.worker"),
+	wild(2, "records.control"),
+
+	wild(3, "live"),
+	wild(3, "live.id", ids...),
+	wild(3, "live.pluginId", ids...),
+	wild(3, "live.status", "starting", "stopping", "Running", "running "),
+	wild(3, "live.generation", tokens...),
+	wild(3, "live.supportedMethods", []any{"environmentExecute"}, []any{"environmentexecute"}, []any{nil}, []any{"environmentExecute", 1},
+		[]any{"duplexChannelOpen", "duplexChannelWrite", "duplexChannelStop"}, "environmentExecute", obj{"environmentExecute": true}),
+	wild(1, "live.revision", revisions...),
+}
+
+// requestGroups touch everything that is not a record.
+var requestGroups = []group{
+	put(2, "now", nows...),
+	put(4, "phase", gone{}, nil, "open", "admit", "recheck"),
+	put(4, "openedGeneration", gone{}, nil, "", "g4", "g3", "G4", "g4 "),
+	put(4, "workersEnabled", gone{}, nil, true, false),
+	put(1, "stale", gone{}, nil, true, false),
+	put(3, "method", "DELETE", "delete", "GET"),
+	put(1, "request.leaseId", append([]any{gone{}, nil, ""}, ids...)...),
+	put(1, "request.capability", gone{}, nil, "", "rootShell", "duplexcommandstream", "duplexCommandStream ", "constructor", "allow"),
+	put(1, "request.environmentId", append([]any{gone{}, nil}, ids...)...),
+	wild(1, "request.principal"),
+	wild(1, "request.principal.tenantId", ids...),
+	wild(2, "request.principal.expiresAt", times...),
+	put(3, "request.principal.subject", gone{}, "banned", "Banned"),
+	put(1, "request.principal.roles", gone{}, nil, []any{}, []any{"admin"}),
+	eachCapability(4, "request.capability", func(c obj, capability string) { c.set("request.capability", capability) }),
+}
+
+// eachCapability changes something of one capability at a time.
+func eachCapability(weight int, name string, change func(c obj, capability string)) group {
+	g := group{weight: weight}
+	for _, capability := range capabilities {
+		g.mutations = append(g.mutations, mutation{name + " " + capability, func(c obj) { change(c, capability) }})
+	}
+	return g
+}
+
+// own changes something of the capability that the case asks for.
+func own(weight int, prefix string, values ...any) group {
+	g := group{weight: weight}
+	for _, v := range values {
+		g.mutations = append(g.mutations, mutation{
+			fmt.Sprintf("%s.*=%.40s", prefix, encodeName(v)),
+			func(c obj) {
+				if asked, ok := c.get("request.capability").(string); ok {
+					c.set(prefix+"."+asked, fresh(v))
+				}
+			},
+		})
+	}
+	return g
+}
+
+// one is a group of its own for each change.
+func one(weight int, name string, change func(c obj)) group {
+	return group{weight, []mutation{{name, change}}}
+}
+
+// several sets fields together.
+func several(weight int, name string, fields obj) group {
+	return one(weight, name, func(c obj) {
+		for path, v := range fields {
+			c.set(path, fresh(v))
+		}
+	})
+}
+
+const (
+	nestedDeclarations = "records.plugin.environmentDrivers.0.sandboxCapabilities"
+	drivers            = "records.plugin.environmentDrivers"
+)
+
+func entry(key, kind string) obj { return obj{"driverKey": key, "kind": kind} }
+
+// jointGroups change what belongs together, or what no single field shows.
+var jointGroups = []group{
+	own(6, "records.lease.capabilities", anything...),
+	own(6, nestedDeclarations, anything...),
+	eachCapability(2, "not opted in", func(c obj, capability string) { c.set("records.lease.capabilities."+capability, false) }),
+	eachCapability(2, "not declared", func(c obj, capability string) { c.set(nestedDeclarations+"."+capability, gone{}) }),
+
+	several(4, "family plugin", obj{
+		"records.lease.pin.driver": "plugin", "records.lease.metadata.driver": "plugin", drivers + ".0.kind": "environment_driver",
+	}),
+	several(4, "family plugin, bare metadata", obj{
+		"records.lease.pin.driver": "plugin", "records.lease.metadata": obj{"driverKey": "daytona"}, drivers + ".0.kind": "environment_driver",
+	}),
+	several(2, "family local", obj{"records.lease.pin": obj{"driver": "local"}, "records.lease.metadata": obj{"driver": "local"}}),
+	several(2, "family ssh, strange pin", obj{
+		"records.lease.pin":      obj{"driver": "ssh", "pluginId": "../x", "driverKey": "a b"},
+		"records.lease.metadata": obj{"driver": "ssh", "pluginId": "other", "provider": "other", "driverKey": 7, "sandboxProviderPlugin": "../x"},
+	}),
+	several(1, "family weird", obj{"records.lease.pin.driver": "weird", "records.lease.metadata.driver": "weird"}),
+	several(4, "worker by the plugin's id", obj{
+		"records.lease.pin.workerId": gone{}, "records.worker.id": "plg-a", "live.id": "plg-a",
+	}),
+	several(2, "another worker everywhere", obj{
+		"records.lease.pin.workerId": "wrk-b", "records.worker.id": "wrk-b", "live.id": "wrk-b",
+	}),
+	several(2, "another plugin everywhere", obj{
+		"records.lease.pin.pluginId": "plg-b", "records.lease.metadata.pluginId": "plg-b", "records.plugin.id": "plg-b",
+		"records.worker.pluginId": "plg-b", "live.pluginId": "plg-b",
+	}),
+	several(3, "the plugin's own worker of another plugin", obj{"records.worker.pluginId": "plg-b", "live.pluginId": "plg-b"}),
+	several(2, "another tenant everywhere", obj{
+		"request.principal.tenantId": "globex", "records.lease.tenantId": "globex", "records.environment.tenantId": "globex",
+	}),
+	several(2, "records of the tenant's own", obj{"records.plugin.tenantId": "acme", "records.worker.tenantId": "acme"}),
+	several(3, "no environment", obj{
+		"request.environmentId": gone{}, "records.lease.environmentId": nil, "records.environment": nil,
+	}),
+	several(2, "a malformed environment that is not needed", obj{
+		"request.environmentId": gone{}, "records.lease.environmentId": gone{}, "records.environment": "x",
+	}),
+	several(2, "a bad lease and no control", obj{"records.lease.revision": gone{}, "records.control": nil}),
+	several(2, "no lease and a bad control", obj{"records.lease": nil, "records.control.revision": gone{}}),
+	several(2, "longest ids", obj{
+		"request.leaseId": long(128), "records.lease.id": long(128), "records.lease.pin.driverKey": long(512),
+		"records.lease.metadata.provider": long(512), drivers + ".0.driverKey": long(512), "records.lease.providerLeaseId": long(512),
+	}),
+	several(1, "a lease under no key", obj{"request.leaseId": gone{}, "records.lease.id": gone{}}),
+	several(1, "a lease under a strange key", obj{"request.leaseId": "a b", "records.lease.id": "a b"}),
+	several(2, "no times", obj{
+		"now": "2300-01-01T00:00:00Z", "records.lease.expiresAt": nil, "request.principal.expiresAt": nil,
+	}),
+	several(2, "times beyond 2262 that pass", obj{
+		"now": "2300-01-01T00:00:00Z", "records.lease.expiresAt": "2300-01-01T00:00:00.000000001Z", "request.principal.expiresAt": "9999-12-31T23:59:59Z",
+	}),
+	several(2, "times beyond 2262 that do not", obj{
+		"now": "2300-01-01T00:00:00.000000001Z", "records.lease.expiresAt": "2300-01-01T00:00:00Z", "request.principal.expiresAt": nil,
+	}),
+	several(2, "a credential that ends beyond 2262", obj{
+		"now": "2400-01-01T00:00:00Z", "records.lease.expiresAt": nil, "request.principal.expiresAt": "2400-01-01T00:00:00Z",
+	}),
+	several(1, "times before 1677 that pass", obj{"now": "1500-01-01T00:00:00Z", "records.lease.expiresAt": "1500-01-01T00:00:01Z"}),
+	several(1, "times before 1677 that do not", obj{
+		"now": "1500-01-01T00:00:01Z", "records.lease.expiresAt": "1500-01-01T00:00:00Z", "request.principal.expiresAt": nil,
+	}),
+	several(6, "admit", obj{"phase": "admit", "openedGeneration": "g4"}),
+	several(6, "recheck", obj{"phase": "recheck", "openedGeneration": "g4"}),
+	several(4, "recheck, another generation", obj{"phase": "recheck", "openedGeneration": "g3"}),
+	several(3, "admit, the generation moved", obj{"phase": "admit", "openedGeneration": "g4", "live.generation": "g5"}),
+	several(2, "nothing is named twice", obj{"method": "DELETE", "request.principal.subject": "banned"}),
+	several(3, "provider from the metadata", obj{"records.lease.provider": nil}),
+	several(2, "built-in provider from the metadata", obj{
+		"records.lease.provider": gone{}, "records.lease.metadata.provider": "local", "records.lease.pin.driverKey": "local", drivers + ".0.driverKey": "local",
+	}),
+	several(2, "an empty plugin key is no name", obj{
+		"records.plugin.pluginKey": "", "records.lease.metadata.sandboxProviderPlugin": "",
+	}),
+	several(2, "flag by the key of another tenant's plugin", obj{
+		"records.plugin.tenantId": "globex", "records.lease.metadata.sandboxProviderPlugin": "acme.daytona",
+	}),
+	several(2, "flag by the key of a plugin that is gone", obj{
+		"records.plugin": nil, "records.lease.metadata.sandboxProviderPlugin": "acme.daytona",
+	}),
+	several(2, "job backend beside a bad nested one", obj{
+		"records.lease.metadata.backend": "job", "records.lease.metadata.providerMetadata": obj{"backend": 1},
+	}),
+	several(2, "the legacy flag says no, nothing nested", obj{drivers + ".0.supportsReusableLeases": false, nestedDeclarations + ".reusableLeases": nil}),
+	several(2, "the legacy flag says yes, nothing nested", obj{drivers + ".0.supportsReusableLeases": true, nestedDeclarations + ".reusableLeases": nil}),
+	several(2, "the legacy flag is a word, nothing nested", obj{drivers + ".0.supportsReusableLeases": "yes", drivers + ".0.sandboxCapabilities": nil}),
+	several(2, "the legacy flag is a word, the nested says no", obj{drivers + ".0.supportsReusableLeases": "yes", nestedDeclarations + ".reusableLeases": false}),
+	put(3, drivers,
+		[]any{entry("daytona", "sandbox_provider")},
+		[]any{entry("daytona", "environment_driver")},
+		[]any{entry("daytona", "sandbox_provider"), entry("daytona", "sandbox_provider")},
+		[]any{entry("daytona", "sandbox_provider"), entry("daytona", "environment_driver")},
+		[]any{entry("other", "sandbox_provider"), entry("daytona", "sandbox_provider")},
+		[]any{entry("other", "sandbox_provider")},
+		[]any{entry("daytona", "sandbox_provider"), nil},
+		[]any{entry("daytona", "sandbox_provider"), obj{"driverKey": "x"}},
+		[]any{entry("daytona", "sandbox_provider"), obj{"driverKey": 1, "kind": "sandbox_provider"}},
+		[]any{entry("", "")}),
+	removeMethods(6),
+}
+
+// removeMethods takes one method from the live document.
+func removeMethods(weight int) group {
+	g := group{weight: weight}
+	for _, method := range liveMethods {
+		g.mutations = append(g.mutations, mutation{fmt.Sprintf("live without %v", method), func(c obj) {
+			if offered, ok := c.get("live.supportedMethods").([]any); ok {
+				c.set("live.supportedMethods", slices.DeleteFunc(slices.Clone(offered), func(m any) bool { return m == method }))
+			}
+		}})
+	}
+	return g
+}
+
+// wordGroups keep every record well-formed, so that mixtures reach the late
+// gates.
+var wordGroups = []group{
+	put(1, "stale", true),
+	put(1, "records.control.duplexEnabled", false, gone{}, "true"),
+	put(1, "records.control.suspendedTenants", []any{"acme"}, []any{}, nil),
+	put(1, "records.lease.status", "released", "pending_cleanup", "Active"),
+	put(1, "records.environment", nil),
+	put(1, "records.environment.status", "archived"),
+	put(1, "records.environment.tenantId", "globex"),
+	put(1, "records.lease.pin.pluginId", gone{}, "", "plg-b"),
+	put(1, "records.lease.metadata.pluginId", gone{}, "plg-b", ""),
+	put(1, "records.lease.metadata.backend", "job", true),
+	put(2, "records.lease.metadata.sandboxProviderPlugin", gone{}, nil, false, "plg-a", "acme.daytona", "yes"),
+	put(2, "workersEnabled", false),
+	put(2, "records.lease.providerLeaseId", gone{}, nil, ""),
+	put(1, "records.plugin", nil),
+	put(1, "records.plugin.tenantId", "globex", "acme"),
+	put(1, "records.plugin.status", "disabled", "READY"),
+	put(1, drivers+".0.kind", "environment_driver", "other"),
+	put(2, drivers+".0.supportsReusableLeases", true, false, nil, "yes"),
+	put(2, nestedDeclarations, gone{}, nil, obj{}, []any{}),
+	put(2, "records.lease.capabilities", gone{}, nil, obj{}),
+	put(2, "records.lease.configResolution", "failed", "", nil),
+	put(2, "records.lease.leasePolicy", "ephemeral", gone{}),
+	put(1, "records.worker", nil, "x"),
+	put(1, "records.worker.tenantId", "globex", "acme"),
+	put(1, "records.worker.pluginId", "plg-b"),
+	put(1, "live", nil),
+	put(1, "live.id", "wrk-b", "plg-a"),
+	put(1, "live.pluginId", "plg-b"),
+	put(1, "live.status", "starting"),
+	put(2, "live.supportedMethods", gone{}, []any{}, []any{"environmentExecute"}),
+}
+
+// holders are the values that are decoded strictly.
+var holders = []string{"records.lease", "records.environment", "records.plugin", "records.worker", "records.control", "live"}
+
+// texts are values that a strict decoder takes or refuses by their text alone.
+var texts = []any{
+	raw(`{"a":1,"a":2}`), raw(`{"a":1,"\u0061":2}`), raw(`[{"b":{"a":[],"c":0,"a":[]}}]`), raw(`{"":0,"":0}`), raw(`{"\/":0,"/":0}`),
+	raw(`{"a":1,"A":2}`), raw(`{"a":{"a":1}}`), raw(`[{"a":1},{"a":1}]`), raw(`{"\ud83d\ude00":1,"😀":2}`), raw(`{"é":1,"e\u0301":2}`),
+	raw(`"\ud800"`), raw(`"\udc00"`), raw(`"\udc00\ud800"`), raw(`"\ud800\u0041"`), raw(`"\uD800\\uDC00"`), raw(`"\ud800\ud800\udc00"`),
+	raw(`"\ud83d\ude00"`), raw(`"\uFFFD"`), raw(`"�"`), raw(`"\\ud800"`), raw(`"\u0000"`), raw(`{"\ud800":1}`), raw(`{"\udfff":{}}`),
+	raw("\"\xff\""), raw("\"\xed\xa0\x80\""), raw("\"\xc0\xaf\""), raw("\"\xf4\x90\x80\x80\""), raw("\"\xe2\x82\""), raw("{\"\xff\":1}"),
+	raw(`1e999`), raw(`-0`), raw(`-0.0`), raw(`1E+2`), raw(`123456789012345678901234567890.5`), raw(`[ 1 ,	2 ]`), raw(` { "a" : null } `),
+	nested("[", "]", 30), nested("[", "]", 31), nested("[", "]", 32), nested(`{"a":`, `}`, 31), nested(`{"a":`, `}`, 32), nested("[", "]", 200),
+	nested(`[{"a":`, `}]`, 15), nested(`[{"a":`, `}]`, 16),
+}
+
+// nested is n levels of something inside each other.
+func nested(open, closing string, n int) raw {
+	return raw(strings.Repeat(open, n) + "0" + strings.Repeat(closing, n))
+}
+
+// textGroups damage the text of what is decoded strictly.
+func textGroups() []group {
+	var groups []group
+	for _, holder := range holders {
+		groups = append(groups,
+			put(1, holder+".unknown", texts...),
+			put(1, holder+`."id"`, nil, "lease-1"),
+			put(1, holder+`."\u0072evision"`, nil, 1),
+			put(1, holder+`."stat\u0075s"`, "active", "released"),
+			put(1, holder+`."\ud800"`, 1),
+		)
+		groups = append(groups, misspelt(holder))
+	}
+	return append(groups,
+		put(1, "records.lease.metadata.unknown", texts...),
+		put(1, "records.lease.pin.unknown", texts...),
+		put(1, nestedDeclarations+".unknown", texts...),
+		put(1, "records.lease.pin.driver", raw(`"sandbo\u0078"`), raw(`"sandbox\ud800"`), raw("\"sandbox\xff\"")),
+		put(1, "records.lease.id", raw(`"lease\u002d1"`), raw(`"lease-1\u0000"`)),
+		put(1, `records.lease.metadata."driver"`, "sandbox"),
+		misspelt("records.lease.pin"), misspelt("records.lease.metadata"), misspelt("request.principal"), misspelt("request"),
+	)
+}
+
+// misspelt writes a field's name in another case: the word is then absent,
+// and a lenient decoder is found out.
+func misspelt(holder string) group {
+	g := group{weight: 1}
+	fields := []string{
+		"id", "tenantId", "status", "pluginId", "driver", "driverKey", "workerId", "environmentId", "expiresAt",
+		"duplexEnabled", "generation", "sandboxProviderPlugin", "capability", "leaseId", "revision",
+	}
+	for _, field := range fields {
+		for _, other := range []string{strings.ToUpper(field[:1]) + field[1:], strings.ToLower(field)} {
+			g.mutations = append(g.mutations, mutation{holder + "." + other, func(c obj) { c.rename(holder, field, other) }})
+		}
+	}
+	return g
+}
+
+func (o obj) rename(holder, field, other string) {
+	at, ok := o.get(holder).(obj)
+	if v, has := at[field]; ok && has {
+		delete(at, field)
+		at[other] = v
+	}
+}
+
+// sizes fill a record up to just the limit, and one byte beyond. They are
+// large, and so they are only ever alone in a case.
+func sizes() []mutation {
+	var all []mutation
+	for _, holder := range holders {
+		for _, size := range []int{maxText, maxText + 1} {
+			all = append(all, mutation{fmt.Sprintf("%s of %d bytes", holder, size), func(c obj) {
+				c.set(holder+".pad", "")
+				c.set(holder+".pad", long(size-len(encode(c.get(holder)))))
+			}})
+		}
+	}
+	return all
+}
+
+// pool is a set of groups that a random case picks from.
+type pool struct {
+	groups []group
+	weight int
+}
+
+func newPool(groups ...[]group) pool {
+	p := pool{groups: slices.Concat(groups...)}
+	for _, g := range p.groups {
+		p.weight += g.weight
+	}
+	return p
+}
+
+func (p pool) pick(r *rand.Rand) mutation {
+	at := r.IntN(p.weight)
+	for _, g := range p.groups {
+		if at -= g.weight; at < 0 {
+			return g.mutations[r.IntN(len(g.mutations))]
+		}
+	}
+	panic("the weights of the groups do not add up")
+}
+
+// generator yields cases; the same seed yields the same cases.
+type generator struct {
+	rand  *rand.Rand
+	every pool // all that can be done to a case
+	words pool // what leaves the records well-formed
+}
+
+func newGenerator(seed uint64) *generator {
+	return &generator{
+		rand:  rand.New(rand.NewPCG(seed, 0)),
+		every: newPool(recordGroups, requestGroups, jointGroups, textGroups()),
+		words: newPool(wordGroups, jointGroups),
+	}
+}
+
+// generated is one case with the names of what was done to it.
+type generated struct {
+	line []byte
+	did  []string
+}
+
+// cases are n cases: the passing ones, every mutation alone (for the duplex
+// stream and for another capability in turn), and random mixtures.
+func (g *generator) cases(n int) []generated {
+	cases := make([]generated, 0, n)
+	for _, capability := range capabilities {
+		cases = append(cases, mutate(capability))
+	}
+	turn := 0
+	alone := func(m mutation) {
+		turn++
+		cases = append(cases, mutate(duplex, m), mutate(capabilities[turn%len(capabilities)], m))
+	}
+	for _, m := range sizes() {
+		alone(m)
+	}
+	for _, group := range g.every.groups {
+		for _, m := range group.mutations {
+			alone(m)
+		}
+	}
+	for len(cases) < n {
+		cases = append(cases, g.mixture())
+	}
+	return cases
+}
+
+func mutate(capability string, mutations ...mutation) generated {
+	c := passing(capability)
+	var did []string
+	for _, m := range mutations {
+		m.apply(c)
+		did = append(did, m.name)
+	}
+	return generated{encode(c), did}
+}
+
+// mixture is a case with one to four mutations. One that leaves the records
+// well-formed is as likely as any other, else most would end at gate 6.
+func (g *generator) mixture() generated {
+	capability := capabilities[g.rand.IntN(len(capabilities))]
+	if g.rand.IntN(3) == 0 {
+		capability = duplex
+	}
+	var mutations []mutation
+	for range g.rand.IntN(4) + 1 {
+		from := g.every
+		if g.rand.IntN(3) > 0 {
+			from = g.words
+		}
+		mutations = append(mutations, from.pick(g.rand))
+	}
+	return mutate(capability, mutations...)
+}
