@@ -1,0 +1,195 @@
+package worker
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"sluice/internal/authz"
+)
+
+// MaxDocument is the most that a live document may have, in bytes.
+const MaxDocument = 256 << 10
+
+const (
+	maxHead  = 64 << 10 // of an answer
+	maxFrame = 64 << 10 // what chunking may add to a document
+
+	// A worker that writes its document more often than this is cut: each
+	// change costs a decision for every channel.
+	linesPerSecond, linesAtOnce = 100, 1000
+)
+
+var (
+	errMalformed = errors.New("malformed live document")
+	errNoStream  = errors.New("worker offers no stream of its live document")
+)
+
+// probe asks for the document once.
+func (s *Links) probe(ctx context.Context, t Target) (*authz.Live, error) {
+	a, err := s.request(ctx, t, "application/json")
+	if err != nil {
+		return nil, err
+	}
+	defer a.close()
+	a.limit.N = MaxDocument + maxFrame
+	raw, err := io.ReadAll(io.LimitReader(a.response.Body, MaxDocument+1))
+	if err != nil {
+		return nil, fmt.Errorf("read the live document: %w", kindOf(ctx, err))
+	}
+	return s.decode(raw, a)
+}
+
+// watch asks for the stream and hands each document on, until the stream
+// ends; its error says why and is never nil.
+func (s *Links) watch(ctx context.Context, t Target, each func(*authz.Live)) error {
+	a, err := s.request(ctx, t, "application/x-ndjson")
+	if err != nil {
+		return err
+	}
+	defer a.close()
+	if !s.isStream(a.response) {
+		return errNoStream
+	}
+	a.limit.N = 1 << 62
+	lines := bufio.NewScanner(a.response.Body)
+	lines.Buffer(make([]byte, 0, 4<<10), MaxDocument+2)
+	lines.Split(wholeLines)
+	flow := rate.NewLimiter(linesPerSecond, linesAtOnce)
+	for a.deadline(s.Dialer.aStep()); lines.Scan(); a.deadline(time.Now().Add(s.Silence)) {
+		if !flow.Allow() {
+			return errors.New("worker writes its live document too often")
+		}
+		live, err := s.decode(lines.Bytes(), a)
+		if err != nil {
+			return err
+		}
+		each(live)
+	}
+	switch err := lines.Err(); {
+	case errors.Is(err, bufio.ErrTooLong):
+		return fmt.Errorf("%w: more than %d bytes", errMalformed, MaxDocument)
+	case err != nil:
+		return fmt.Errorf("read the live document: %w", kindOf(ctx, err))
+	default:
+		return errors.New("worker ended the stream of its live document")
+	}
+}
+
+// isStream says whether the worker answers with a stream. With link: auto it
+// must say so; with watch the operator did, and only a worker that says it
+// sends one document is taken at its word.
+func (s *Links) isStream(response *http.Response) bool {
+	kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type"))
+	if s.Mode == Watch {
+		return kind != "application/json"
+	}
+	return kind == "application/x-ndjson"
+}
+
+func (s *Links) decode(raw []byte, a *answer) (*authz.Live, error) {
+	if len(raw) > MaxDocument {
+		return nil, fmt.Errorf("%w: more than %d bytes", errMalformed, MaxDocument)
+	}
+	live, err := s.Decode(raw)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errMalformed, err)
+	}
+	live.Address = a.conn.RemoteAddr().String()
+	return live, nil
+}
+
+// wholeLines splits at newlines. What is not ended by one is no line.
+func wholeLines(data []byte, _ bool) (int, []byte, error) {
+	if i := bytes.IndexByte(data, '\n'); i >= 0 {
+		return i + 1, data[:i], nil
+	}
+	return 0, nil, nil
+}
+
+// answer is a worker's answer whose body is still to be read. Every question
+// has a connection of its own: what an old connection says may be the word of
+// a process that nobody reaches any more.
+type answer struct {
+	conn     net.Conn
+	limit    *io.LimitedReader // of what is still read from conn
+	response *http.Response
+	forget   func() bool
+}
+
+func (a *answer) close() {
+	a.forget()
+	_ = a.conn.Close()
+}
+
+func (a *answer) deadline(t time.Time) { _ = a.conn.SetReadDeadline(t) }
+
+// request asks the worker and returns its answer with status 200. Connecting,
+// the TLS handshake, the head and the body are a step each; the deadline of
+// the body's step is set. The end of ctx ends all of them.
+func (s *Links) request(ctx context.Context, t Target, accept string) (*answer, error) {
+	token, err := s.Token()
+	if err != nil {
+		return nil, err
+	}
+	conn, err := s.Dialer.dial(ctx, t, t.Address())
+	if err != nil {
+		return nil, err
+	}
+	a := &answer{conn: conn, forget: context.AfterFunc(ctx, func() { cut(conn) })}
+	if err := a.exchange(s, t, accept, token); err != nil {
+		a.close()
+		return nil, fmt.Errorf("ask for the live document: %w", kindOf(ctx, err))
+	}
+	return a, nil
+}
+
+func (a *answer) exchange(s *Links, t Target, accept, token string) error {
+	request, err := http.NewRequest(http.MethodGet, "http://"+t.Authority()+s.ProbePath, nil)
+	if err != nil {
+		return err
+	}
+	request.Close = true
+	request.Header.Set("Accept", accept)
+	request.Header.Set("User-Agent", "sluice")
+	if token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	_ = a.conn.SetDeadline(s.Dialer.aStep())
+	if err := request.Write(a.conn); err != nil {
+		return err
+	}
+	a.limit = &io.LimitedReader{R: a.conn, N: maxHead}
+	reader := bufio.NewReader(a.limit)
+	for range 5 { // answers of the 1xx class say nothing yet
+		a.response, err = http.ReadResponse(reader, request)
+		if err != nil {
+			return err
+		}
+		if a.response.StatusCode >= 200 || a.response.StatusCode == http.StatusSwitchingProtocols {
+			break
+		}
+	}
+	if a.response.StatusCode != http.StatusOK {
+		return fmt.Errorf("worker answered with status %d", a.response.StatusCode)
+	}
+	a.deadline(s.Dialer.aStep())
+	return nil
+}
+
+// cut ends conn without waiting for anything to be written.
+func cut(conn net.Conn) {
+	if secured, ok := conn.(interface{ NetConn() net.Conn }); ok {
+		conn = secured.NetConn()
+	}
+	_ = conn.Close()
+}

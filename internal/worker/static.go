@@ -1,0 +1,107 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"regexp"
+
+	"sluice/internal/authz"
+)
+
+// StaticWorker is one worker as the operator describes it (workers.static).
+type StaticWorker struct {
+	ID       string   // an id
+	PluginID string   // an id
+	URL      string   // as in a worker record
+	Methods  []string // what it is said to implement
+}
+
+// StaticGeneration is the generation of every static worker.
+const StaticGeneration = "static"
+
+// staticWorker is what the operator's word stands for.
+type staticWorker struct {
+	record *authz.Record // in place of the store's
+	live   *authz.Live   // while a connection made for the request stands
+}
+
+var idForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,127}$`)
+
+func staticWorkers(mode Mode, list []StaticWorker) (map[string]*staticWorker, error) {
+	if mode != Static {
+		return nil, nil
+	}
+	byID := make(map[string]*staticWorker, len(list))
+	for i, entry := range list {
+		w, err := entry.build()
+		if err != nil {
+			return nil, fmt.Errorf("static worker %d: %w", i+1, err)
+		}
+		if byID[entry.ID] != nil {
+			return nil, fmt.Errorf("static worker %d: the id %s is there twice", i+1, entry.ID)
+		}
+		byID[entry.ID] = w
+	}
+	return byID, nil
+}
+
+func (w StaticWorker) build() (*staticWorker, error) {
+	if !idForm.MatchString(w.ID) || !idForm.MatchString(w.PluginID) {
+		return nil, fmt.Errorf("id %q and pluginId %q must be ids", w.ID, w.PluginID)
+	}
+	if _, err := ParseURL(w.URL); err != nil {
+		return nil, err
+	}
+	raw, err := json.Marshal(map[string]any{"id": w.ID, "pluginId": w.PluginID, "url": w.URL, "revision": 0})
+	if err != nil {
+		return nil, fmt.Errorf("write worker %s as a record: %w", w.ID, err)
+	}
+	return &staticWorker{
+		record: &authz.Record{Kind: authz.KindWorker, ID: w.ID, JSON: raw, PluginID: w.PluginID, URL: w.URL},
+		live: &authz.Live{
+			ID: w.ID, PluginID: w.PluginID, Status: "running", Generation: StaticGeneration,
+			SupportedMethods: append([]string(nil), w.Methods...), Static: true,
+		},
+	}, nil
+}
+
+// Override answers for the store: with link: static, a worker's record is
+// the operator's, or there is none. For every other kind and mode the second
+// result is false, and the store's record counts.
+func (s *Links) Override(kind authz.Kind, id string) (*authz.Record, bool) {
+	if s.Mode != Static || kind != authz.KindWorker {
+		return nil, false
+	}
+	if w := s.static[id]; w != nil {
+		return w.record, true
+	}
+	return nil, true
+}
+
+// staticLive is the operator's document where a connection made for this
+// request stands, or stood when its channel was opened: a channel's own
+// connection tells of its end.
+func (s *Links) staticLive(req *authz.Request, worker *authz.Record) *authz.Live {
+	w := s.static[worker.ID]
+	if w == nil || worker.URL != w.record.URL || (req.Conn == nil && req.Channel == nil) {
+		return nil
+	}
+	return w.live
+}
+
+// staticAsk connects to the worker and leaves the connection in req.
+func (s *Links) staticAsk(ctx context.Context, req *authz.Request, worker *authz.Record) (*authz.Live, error) {
+	w := s.static[worker.ID]
+	if w == nil || worker.URL != w.record.URL {
+		return nil, fmt.Errorf("worker %s is not one of the operator's", worker.ID)
+	}
+	if req.Conn == nil {
+		conn, err := s.Dialer.DialContext(ctx, worker.URL)
+		if err != nil {
+			return nil, fmt.Errorf("ask worker %s: %w", worker.ID, err)
+		}
+		req.Conn = conn
+	}
+	return w.live, nil
+}
