@@ -40,6 +40,9 @@ const (
 	ReasonWorkerUnavailable Reason = "WORKER_UNAVAILABLE"
 	ReasonWorkerChanged     Reason = "WORKER_CHANGED"
 
+	// The worker's address is not one that workers may have. CodeWorkerUnavailable.
+	ReasonWorkerForbidden Reason = "WORKER_ADDRESS_FORBIDDEN"
+
 	// Could not decide (decision.md section 6). All are CodeUnavailable.
 	ReasonUndefined         Reason = "DECISION_UNDEFINED"
 	ReasonEvaluationError   Reason = "EVALUATION_ERROR"

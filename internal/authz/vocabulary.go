@@ -88,3 +88,19 @@ type ChannelFacts struct {
 // NewID returns a new id for a request, a decision or a channel: 26 characters
 // of base32, 130 random bits.
 func NewID() string { return rand.Text() }
+
+// ValidID reports whether s is an id: [A-Za-z0-9][A-Za-z0-9_-]{0,127}. Ids are
+// compared byte for byte and never folded.
+func ValidID(s string) bool {
+	if s == "" || len(s) > 128 || s[0] == '_' || s[0] == '-' {
+		return false
+	}
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		alnum := '0' <= c && c <= '9' || 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z'
+		if !alnum && c != '_' && c != '-' {
+			return false
+		}
+	}
+	return true
+}

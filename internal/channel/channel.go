@@ -54,11 +54,25 @@ func (c *Channel) Ending() *Ending { return c.ending.Load() }
 // Touch notes that bytes were forwarded.
 func (c *Channel) Touch() { c.active.Store(time.Now().UnixNano()) }
 
+// WorkerID is the worker that serves the channel.
+func (c *Channel) WorkerID() string { return c.request.Channel.WorkerID }
+
 // LastDecisionID is the id of the last decision on this channel.
 func (c *Channel) LastDecisionID() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.decision.ID
+}
+
+// Decided notes the open decision under its id, which it has only once it is
+// recorded, and starts the clock of the channel.
+func (c *Channel) Decided(d authz.Decision) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ending.Load() == nil {
+		c.decision = d
+		c.armLocked()
+	}
 }
 
 // Commit turns an opening channel into an open one that cut will stop. It is
@@ -125,7 +139,7 @@ func (c *Channel) Done() {
 	c.gone = true
 	summary := Summary{
 		Channel: c.ID, Request: c.request, Ending: *c.ending.Load(), Committed: c.committed,
-		Duration: time.Since(c.request.Channel.OpenedAt), Decision: c.decision,
+		At: time.Now(), Duration: time.Since(c.request.Channel.OpenedAt), Decision: c.decision,
 		BytesToWorker: c.ToWorker.Bytes.Load(), BytesToCaller: c.ToCaller.Bytes.Load(),
 		MessagesToWorker: c.ToWorker.Messages.Load(), MessagesToCaller: c.ToCaller.Messages.Load(),
 	}
@@ -141,6 +155,7 @@ type Summary struct {
 	Decision  authz.Decision // the last one
 	Ending    Ending
 	Committed bool // false: refused before the caller saw an answer
+	At        time.Time
 	Duration  time.Duration
 
 	BytesToWorker, BytesToCaller       int64

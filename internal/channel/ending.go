@@ -22,6 +22,7 @@ const (
 	Idle         Why = "idle"
 	Lifetime     Why = "lifetime"
 	TooLarge     Why = "too_large"
+	Protocol     Why = "protocol_error"
 	Drain        Why = "drain"
 	Operator     Why = "operator"
 )
@@ -62,6 +63,7 @@ var (
 	EndLifetime   = Ending{Why: Lifetime, Code: "MAX_LIFETIME", Close: 1001}
 	EndDrain      = Ending{Why: Drain, Code: "SHUTTING_DOWN", Close: 1001}
 	EndTooLarge   = Ending{Why: TooLarge, Code: "MESSAGE_TOO_LARGE", Close: 1009}
+	EndProtocol   = Ending{Why: Protocol, Code: "PROTOCOL_ERROR", Close: 1002}
 	EndWorker     = Ending{Why: WorkerFailed, Code: "WORKER_BAD_GATEWAY", Close: 1014}
 	EndOperator   = Ending{Why: Operator, Code: "CLOSED_BY_OPERATOR", Close: 1008}
 	EndByCaller   = Ending{Why: CallerClosed}

@@ -26,7 +26,9 @@ func (c *Channel) untilDueLocked(now time.Time) time.Duration {
 	earlier := func(d time.Duration) { next = min(next, d) }
 
 	earlier(c.request.Channel.OpenedAt.Add(c.Limits.MaxLifetime).Sub(now))
-	earlier(c.Limits.IdleTimeout - c.idle(now))
+	if c.committed {
+		earlier(c.Limits.IdleTimeout - c.idle(now))
+	}
 	if s := c.decision.View.Snapshot; s != nil && s.Lease != nil && s.Lease.ExpiresAt != nil {
 		earlier(s.Lease.ExpiresAt.Sub(now))
 	}
