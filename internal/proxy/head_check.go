@@ -1,6 +1,280 @@
 package proxy
 
-import "bytes"
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/subtle"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+)
+
+const (
+	maxMethod = 32  // bytes
+	maxFields = 256 // header fields of a head; net/http stops at 500
+)
+
+const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" // RFC 9113 section 3.4
+
+// isPreface reports that b begins with the HTTP/2 preface, as far as b goes.
+func isPreface(b []byte) bool {
+	n := min(len(b), len(preface))
+	return string(b[:n]) == preface[:n]
+}
+
+// headFacts are what a good head says of its body and its connection.
+type headFacts struct {
+	length  int64 // Content-Length, or 0
+	chunked bool
+	upgrade bool // the connection is asked to change its protocol
+}
+
+// scanHead looks for the end of the head that b begins with, from b[from:] on,
+// and returns its length, or 0 when it is not there yet. It refuses a head as
+// soon as it holds what none may hold, so that a peer that will never send a
+// CRLF gets its answer.
+func scanHead(b []byte, from, limit int) (end int, fault *wireError) {
+	if from == 0 && !isUpper(b[0]) {
+		return 0, headFault("the request line is malformed")
+	}
+	for i := from; i < len(b) && i < limit; i++ {
+		c := b[i]
+		afterCR := i > 0 && b[i-1] == '\r'
+		switch {
+		case c == '\n' && !afterCR:
+			return 0, headFault("a line ends without a carriage return")
+		case c != '\n' && afterCR:
+			return 0, headFault("a carriage return without a line feed")
+		case c == '\n' && b[i-2] == '\n':
+			return i + 1, nil
+		case c < ' ' && c != '\t' && c != '\r' && c != '\n' || c == 0x7f:
+			return 0, headFault("the head holds a control byte")
+		}
+	}
+	if len(b) < limit {
+		return 0, nil
+	}
+	if bytes.IndexByte(b[:limit], '\n') < 0 {
+		return 0, wireRefuse(http.StatusRequestURITooLong, "the request line is too long")
+	}
+	return 0, wireRefuse(http.StatusRequestHeaderFieldsTooLarge, "the request head is too large")
+}
+
+// checkHead judges a whole head, with its empty line at the end, that scanHead
+// found. It knows RFC 9112 and is stricter where that lets a server be
+// lenient.
+func checkHead(head []byte) (headFacts, *wireError) {
+	line, rest, _ := bytes.Cut(head, []byte("\r\n"))
+	minor, fault := checkRequestLine(line)
+	if fault != nil {
+		return headFacts{}, fault
+	}
+	f := fieldChecker{minor: minor}
+	for n := 0; ; n++ {
+		line, rest, _ = bytes.Cut(rest, []byte("\r\n"))
+		if len(line) == 0 {
+			return f.facts()
+		}
+		if n == maxFields {
+			return headFacts{}, wireRefuse(http.StatusRequestHeaderFieldsTooLarge, "too many header fields")
+		}
+		name, value, ok := splitField(line)
+		if !ok {
+			return headFacts{}, headFault("a header field is malformed")
+		}
+		if fault := f.check(name, value); fault != nil {
+			return headFacts{}, fault
+		}
+	}
+}
+
+// checkRequestLine takes "METHOD SP target SP HTTP/1.x" and nothing else.
+func checkRequestLine(line []byte) (minor int, fault *wireError) {
+	method, rest, _ := bytes.Cut(line, []byte(" "))
+	target, version, ok := bytes.Cut(rest, []byte(" "))
+	if !ok || !isMethod(method) || !isVersion(version) {
+		return 0, headFault("the request line is malformed")
+	}
+	switch string(version) {
+	case "HTTP/1.1":
+		minor = 1
+	case "HTTP/1.0":
+	default:
+		return 0, wireRefuse(http.StatusHTTPVersionNotSupported, "the HTTP version is not supported")
+	}
+	// net/http answers these two by itself.
+	if string(method) == http.MethodConnect || string(method) == http.MethodOptions && string(target) == "*" {
+		return 0, wireRefuse(http.StatusMethodNotAllowed, "the method is not allowed")
+	}
+	if _, _, err := checkTarget(string(target)); err != nil {
+		status, detail := wireStatus(err)
+		return 0, wireRefuse(status, detail)
+	}
+	return minor, nil
+}
+
+// isMethod reports upper-case letters: every registered method but a few with
+// hyphens, which the gateway does not take.
+func isMethod(b []byte) bool {
+	for _, c := range b {
+		if !isUpper(c) {
+			return false
+		}
+	}
+	return len(b) > 0 && len(b) <= maxMethod
+}
+
+func isUpper(c byte) bool { return 'A' <= c && c <= 'Z' }
+
+func isVersion(b []byte) bool {
+	return len(b) == len("HTTP/1.1") && string(b[:5]) == "HTTP/" && isDigit(b[5]) && b[6] == '.' && isDigit(b[7])
+}
+
+func isDigit(c byte) bool { return '0' <= c && c <= '9' }
+
+// fieldChecker judges the fields of one head.
+type fieldChecker struct {
+	minor   int // of the version
+	seen    uint
+	length  int64
+	hop     bool // Connection names "upgrade"
+	chunked bool
+}
+
+// The fields that may be there once.
+const (
+	seenHost = 1 << iota
+	seenLength
+	seenCoding
+	seenType
+	seenOrigin
+	seenExpect
+	seenUpgrade // may be repeated; the handshake's check refuses it then
+)
+
+func (f *fieldChecker) check(name, value []byte) *wireError {
+	var lower [32]byte
+	switch string(lowerName(lower[:0], name)) {
+	case "host":
+		if checkHost(string(value)) != nil {
+			return headFault("the Host header is malformed")
+		}
+		return f.once(seenHost)
+	case "content-length":
+		var ok bool
+		if f.length, ok = parseLength(value); !ok {
+			return headFault("the Content-Length header is malformed")
+		}
+		return f.once(seenLength)
+	case "transfer-encoding":
+		return f.coding(value)
+	case "content-type":
+		return f.once(seenType)
+	case "origin":
+		return f.once(seenOrigin)
+	case "expect":
+		if !bytes.EqualFold(value, []byte("100-continue")) {
+			return wireRefuse(http.StatusExpectationFailed, "the expectation cannot be met")
+		}
+		return f.once(seenExpect)
+	case "connection":
+		return f.connection(value)
+	case "upgrade":
+		f.seen |= seenUpgrade
+	case "trailer":
+		return checkTrailerList(value)
+	case refusalField:
+		return headFault("a header field is malformed")
+	}
+	return nil
+}
+
+func (f *fieldChecker) once(field uint) *wireError {
+	if f.seen&field != 0 {
+		return headFault("a header field that may be there once is repeated")
+	}
+	f.seen |= field
+	return nil
+}
+
+func (f *fieldChecker) coding(value []byte) *wireError {
+	switch {
+	case f.minor == 0:
+		return headFault("HTTP/1.0 has no transfer coding")
+	case bytes.EqualFold(value, []byte("chunked")):
+		f.chunked = true
+		return f.once(seenCoding)
+	case isToken(value):
+		return wireRefuse(http.StatusNotImplemented, "the transfer coding is not supported")
+	}
+	return headFault("the Transfer-Encoding header is malformed")
+}
+
+func (f *fieldChecker) connection(value []byte) *wireError {
+	for part := range bytes.SplitSeq(value, []byte(",")) {
+		part = bytes.Trim(part, " \t")
+		if !isToken(part) {
+			return headFault("the Connection header is malformed")
+		}
+		f.hop = f.hop || bytes.EqualFold(part, []byte("upgrade"))
+	}
+	return nil
+}
+
+// facts ends the check with what only the whole head shows.
+func (f *fieldChecker) facts() (headFacts, *wireError) {
+	switch {
+	case f.minor == 1 && f.seen&seenHost == 0:
+		return headFacts{}, headFault("the Host header is missing")
+	case f.chunked && f.seen&seenLength != 0:
+		return headFacts{}, headFault("the head has both a Content-Length and a Transfer-Encoding")
+	}
+	upgrade := f.minor == 1 && f.hop && f.seen&seenUpgrade != 0
+	return headFacts{length: f.length, chunked: f.chunked, upgrade: upgrade}, nil
+}
+
+func checkTrailerList(value []byte) *wireError {
+	names, ok := listOfTokens([]string{string(value)})
+	if !ok {
+		return headFault("the Trailer header is malformed")
+	}
+	for _, name := range names {
+		if !mayTrail(name) {
+			return headFault("the Trailer header names a field that cannot be a trailer")
+		}
+	}
+	return nil
+}
+
+// mayTrail reports a field that may come behind a body: none that frames,
+// routes, authenticates or vouches (RFC 9110 section 6.5.1).
+func mayTrail(name string) bool {
+	folded := foldName(name)
+	if dropsFromRequest(name, folded, false) || strings.HasPrefix(folded, "content-") || strings.HasPrefix(folded, "if-") {
+		return false
+	}
+	switch folded {
+	case "cookie", "origin", "range", "cache-control", "max-forwards", "pragma", "age", "date", "location", "vary":
+		return false
+	}
+	return !strings.HasPrefix(folded, "sec-")
+}
+
+// lowerName appends name in lower case to dst, if it is short enough to be one
+// that is looked for.
+func lowerName(dst, name []byte) []byte {
+	if len(name) > cap(dst) {
+		return dst
+	}
+	for _, c := range name {
+		if isUpper(c) {
+			c += 'a' - 'A'
+		}
+		dst = append(dst, c)
+	}
+	return dst
+}
 
 // splitField splits one header line, without its CRLF, into name and value
 // (RFC 9112 section 5): a token, a colon right behind it, and text. It
@@ -23,4 +297,44 @@ func isText(b []byte) bool {
 		}
 	}
 	return true
+}
+
+func headFault(detail string) *wireError { return wireRefuse(http.StatusBadRequest, detail) }
+
+// refusalField is the header by which a stand-in is recognised. No real head
+// can bring it, and no caller can know the secret that its value begins with.
+const refusalField = "sluice-head-refused"
+
+var (
+	refusalKey    = http.CanonicalHeaderKey(refusalField)
+	refusalSecret = rand.Text()
+)
+
+// standIn is the request that net/http reads in the place of a bad head. It
+// announces a body that the handler will not read and that is too long to be
+// skipped: net/http then closes in the order that lets the answer arrive
+// (FIN first, and the rest half a second later), even though the caller's
+// bytes are left unread.
+func standIn(fault *wireError) []byte {
+	return fmt.Appendf(nil, "GET / HTTP/1.1\r\nHost: refused.invalid\r\n%s: %s %d %s\r\nContent-Length: %d\r\n\r\n",
+		refusalKey, refusalSecret, fault.Status, fault.Detail, 1<<30)
+}
+
+// refusalOf returns what a guarded connection refused in the place of r: the
+// status and the words for the caller, and ok; not ok when r is a request. A
+// handler calls it before it looks at anything else of r (its host, its
+// target and its headers mean nothing then), answers, does not read the body,
+// and logs no headers.
+func refusalOf(r *http.Request) (status int, detail string, ok bool) {
+	values := r.Header[refusalKey]
+	if len(values) != 1 {
+		return 0, "", false
+	}
+	secret, rest, _ := strings.Cut(values[0], " ")
+	if subtle.ConstantTimeCompare([]byte(secret), []byte(refusalSecret)) != 1 {
+		return 0, "", false
+	}
+	code, detail, _ := strings.Cut(rest, " ")
+	status, err := strconv.Atoi(code)
+	return status, detail, err == nil
 }

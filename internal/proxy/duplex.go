@@ -1,0 +1,162 @@
+package proxy
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	"sluice/internal/authz"
+	"sluice/internal/channel"
+)
+
+// duplex dials the worker, has its answer to the upgrade checked and admitted,
+// and connects the two ends. It reports whether the channel opened.
+func (x *exchange) duplex(ctx context.Context, ch *channel.Channel, d authz.Decision) bool {
+	worker, err := x.dial(ctx, d)
+	if err != nil {
+		x.refuse(x.workerRefusal(ch, err))
+		return false
+	}
+	opened := false
+	defer func() {
+		if !opened {
+			_ = worker.Close()
+		}
+	}()
+
+	answer, early, err := x.ask(ctx, worker, d)
+	if err != nil {
+		x.refuse(x.workerRefusal(ch, err))
+		return false
+	}
+	if refused := x.checkGeneration(answer.Header, d); refused != nil {
+		x.refuse(*refused)
+		return false
+	}
+	if answer.Status != http.StatusSwitchingProtocols {
+		x.passRefusal(answer, early)
+		return false
+	}
+	if err := checkSwitch(&x.handshake, answer); err != nil {
+		x.proxy.log.Warn("worker broke the upgrade", "worker", ch.WorkerID(), "error", err)
+		x.refuse(badGateway())
+		return false
+	}
+	admitted := x.admit(ctx)
+	if !admitted.Allow {
+		x.refuse(x.deniedOrEnded(ch, admitted))
+		return false
+	}
+	pipe := x.newPipe(ch, answer)
+	if !ch.Commit(admitted, pipe.cut) {
+		x.refuse(ended(ch.Ending()))
+		return false
+	}
+	opened = x.connect(ch, pipe, worker, answer, early)
+	return opened
+}
+
+// ask sends the upgrade to the worker and reads the head of its answer,
+// inside the handshake time-out and as long as ctx lives.
+func (x *exchange) ask(ctx context.Context, worker net.Conn, d authz.Decision) (*workerHead, *bufio.Reader, error) {
+	headers, err := x.headers(d)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := worker.SetDeadline(time.Now().Add(x.settings.HandshakeTimeout)); err != nil {
+		return nil, nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = worker.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	if _, err := worker.Write(requestHead(x.r.Method, x.r.RequestURI, x.host(), headers)); err != nil {
+		return nil, nil, err
+	}
+	br := bufio.NewReaderSize(worker, 4<<10)
+	answer, err := readResponseHead(br)
+	return answer, br, err
+}
+
+// host is the Host that the worker gets: the caller's.
+func (x *exchange) host() string { return x.r.Host }
+
+// deniedOrEnded prefers the denial that already ended the channel, so that
+// one refusal has one decision id.
+func (x *exchange) deniedOrEnded(ch *channel.Channel, d authz.Decision) refusal {
+	if e := ch.Ending(); e != nil {
+		return ended(e)
+	}
+	return denied(d)
+}
+
+// passRefusal passes a worker's own answer on; the connection never becomes a
+// tunnel.
+func (x *exchange) passRefusal(answer *workerHead, br *bufio.Reader) {
+	h := x.w.Header()
+	for name, values := range callerHeaders(answer.Header) {
+		h[name] = values
+	}
+	if answer.Status < 200 || answer.Chunked {
+		delete(h, "Content-Length")
+	}
+	if answer.ContentLength >= 0 {
+		h.Set("Content-Length", strconv.FormatInt(answer.ContentLength, 10))
+	}
+	h.Set("Connection", "close")
+	x.w.WriteHeader(answer.Status)
+	if x.r.Method != http.MethodHead {
+		if _, err := io.Copy(x.w, answer.body(br)); err != nil {
+			panic(http.ErrAbortHandler) // the caller must see that it is cut short
+		}
+	}
+}
+
+func (x *exchange) newPipe(ch *channel.Channel, answer *workerHead) *pipe {
+	p := &pipe{channel: ch, grace: x.settings.CloseGrace}
+	if x.handshake.Kind == websocketUpgrade {
+		p.frames = &frameRules{
+			Extensions: len(answer.Header["Sec-Websocket-Extensions"]) > 0,
+			MaxMessage: ch.Limits.MaxMessageBytes,
+		}
+	}
+	return p
+}
+
+// connect takes the caller's connection from the HTTP server, gives it the
+// checked 101 and starts the pumps. They run on goroutines of their own with
+// small stacks; this one, grown by the decision, goes home.
+func (x *exchange) connect(ch *channel.Channel, p *pipe, worker net.Conn, answer *workerHead, fromWorker *bufio.Reader) bool {
+	caller, buffered, err := http.NewResponseController(x.w).Hijack()
+	if err != nil {
+		x.proxy.log.Error("taking over the caller's connection", "error", err)
+		ch.End(channel.EndCallerLost)
+		return false
+	}
+	caller, fromCaller := takeConn(caller, buffered.Reader)
+	_ = caller.SetDeadline(time.Now().Add(x.settings.HandshakeTimeout))
+	head := append(appendHeaders([]byte("HTTP/1.1 101 Switching Protocols\r\n"), switchingHeaders(x.handshake, answer.Header)), "\r\n"...)
+	if _, err := caller.Write(head); err != nil {
+		_ = caller.Close()
+		ch.End(channel.EndCallerLost)
+		return false
+	}
+	_ = caller.SetDeadline(time.Time{})
+	_ = worker.SetDeadline(time.Time{})
+	x.proxy.opened(time.Since(x.started))
+	p.start(caller, fromCaller, worker, held(fromWorker))
+	return true
+}
+
+// held returns what br has read ahead.
+func held(br *bufio.Reader) []byte {
+	n := br.Buffered()
+	if n == 0 {
+		return nil
+	}
+	b := make([]byte, n)
+	_, _ = io.ReadFull(br, b)
+	return b
+}

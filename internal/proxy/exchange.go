@@ -1,0 +1,321 @@
+package proxy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"time"
+
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"sluice/internal/authz"
+	"sluice/internal/channel"
+)
+
+// exchange is one request on its way through the gateway.
+type exchange struct {
+	proxy    *Proxy
+	settings *settings
+	w        http.ResponseWriter
+	r        *http.Request
+	started  time.Time
+
+	route     matched
+	lease     string
+	handshake handshake
+	trusted   bool   // the peer is a trusted proxy
+	peer      string // its address
+	request   *authz.Request
+}
+
+// span starts the span of the open and puts it into the request's context.
+func (x *exchange) span() trace.Span {
+	ctx := x.proxy.propagator.Extract(x.r.Context(), propagation.HeaderCarrier(x.r.Header))
+	ctx, span := x.proxy.tracer.Start(ctx, "open", trace.WithSpanKind(trace.SpanKindServer))
+	x.r = x.r.WithContext(ctx)
+	return span
+}
+
+func (x *exchange) refuse(refused refusal) {
+	refused.close = refused.close || x.handshake.Kind != notUpgrade || x.r.ProtoMajor == 1 && len(x.r.Header["Upgrade"]) > 0
+	refused.write(x.w)
+}
+
+// checkUpgrade holds the request against what the route takes.
+func (x *exchange) checkUpgrade() *refusal {
+	h, err := handshakeOf(x.r)
+	if err != nil {
+		return wireRefusal(err)
+	}
+	x.handshake = h
+	if x.route.Kind != authz.Duplex {
+		if h.Kind != notUpgrade {
+			refused := badRequest("this resource takes no upgrade")
+			return &refused
+		}
+		return nil
+	}
+	if h.Kind == notUpgrade {
+		status := http.StatusUpgradeRequired
+		if x.r.ProtoMajor > 1 {
+			status = http.StatusBadRequest // HTTP/2 has no Upgrade to require
+		}
+		refused := upgradeRequired(status, "")
+		return &refused
+	}
+	if h.Kind == otherUpgrade && !slices.Contains(x.route.Upgrade, h.Token) {
+		refused := badRequest("this resource takes no upgrade to that protocol")
+		return &refused
+	}
+	return x.checkOrigin()
+}
+
+// checkOrigin refuses a browser that a foreign page drives: a WebSocket is
+// not held back by the same-origin policy, so a page anywhere could open one
+// with the user's credentials. No Origin is a program.
+func (x *exchange) checkOrigin() *refusal {
+	origins := x.r.Header["Origin"]
+	if len(origins) == 0 || len(origins) == 1 && slices.Contains(x.settings.AllowedOrigins, origins[0]) {
+		return nil
+	}
+	refused := originRefused()
+	return &refused
+}
+
+// identify finds out who calls and fills in the question; then it holds the
+// caller to its rate.
+func (x *exchange) identify() *refusal {
+	_, span := x.proxy.tracer.Start(x.r.Context(), "identify")
+	defer span.End()
+	caller, err := x.proxy.identifier.Identify(x.r)
+	if err != nil {
+		refused := badRequest(err.Error())
+		return &refused
+	}
+	environment, refused := x.environment()
+	if refused != nil {
+		return refused
+	}
+	x.readPeer()
+	x.request = &authz.Request{
+		ID: authz.NewID(), Phase: authz.Open, Kind: x.route.Kind,
+		LeaseID: x.lease, Capability: x.route.Capability, EnvironmentID: environment, Principal: caller.Principal,
+		Method: x.r.Method, Path: x.r.URL.Path, Host: x.r.Host, Protocol: x.protocol(),
+		Headers: x.proxy.identifier.Scrub(x.r.Header), RemoteAddress: x.peer,
+	}
+	if !x.settings.rates.allow(x.callerKey()) {
+		refused := denied(x.proxy.authorizer.Refuse(x.request, authz.Busy(authz.ReasonCallerRate)))
+		return &refused
+	}
+	return nil
+}
+
+func (x *exchange) callerKey() callerKey {
+	if p := x.request.Principal; p != nil {
+		return callerKey{tenant: p.TenantID, subject: p.Subject}
+	}
+	return callerKey{peer: x.peer}
+}
+
+func (x *exchange) environment() (string, *refusal) {
+	values := x.r.Header["Sluice-Environment-Id"]
+	if len(values) == 0 {
+		return "", nil
+	}
+	if len(values) > 1 || !authz.ValidID(values[0]) {
+		refused := badRequest("Sluice-Environment-Id must be one well-formed id")
+		return "", &refused
+	}
+	return values[0], nil
+}
+
+func (x *exchange) readPeer() {
+	host, _, err := net.SplitHostPort(x.r.RemoteAddr)
+	if err != nil {
+		host = x.r.RemoteAddr
+	}
+	x.peer = host
+	address, err := netip.ParseAddr(host)
+	if err != nil {
+		return
+	}
+	address = address.Unmap()
+	x.peer = address.String()
+	x.trusted = slices.ContainsFunc(x.settings.TrustedProxies, func(p netip.Prefix) bool { return p.Contains(address) })
+}
+
+func (x *exchange) protocol() string {
+	switch x.handshake.Kind {
+	case websocketUpgrade:
+		return "websocket"
+	case otherUpgrade:
+		return x.handshake.Token
+	}
+	return x.r.Proto
+}
+
+// look answers a caller who asks before it opens.
+func (x *exchange) look() {
+	granted, d := x.proxy.authorizer.Look(x.r.Context(), x.request)
+	if !d.Allow {
+		x.refuse(denied(d))
+		return
+	}
+	body, err := json.Marshal(struct {
+		LeaseID      string                    `json:"leaseId"`
+		Capabilities map[authz.Capability]bool `json:"capabilities"`
+		Revision     int64                     `json:"revision"`
+	}{x.lease, granted, d.View.Snapshot.Lease.Revision})
+	if err != nil {
+		panic(err) // strings, booleans and an integer
+	}
+	x.w.Header().Set("Content-Type", "application/json")
+	x.w.Header().Set("Cache-Control", "no-store")
+	_, _ = x.w.Write(body)
+}
+
+// open is the first story, from the decision on.
+func (x *exchange) open() {
+	var ch *channel.Channel
+	d := x.proxy.authorizer.Authorize(x.r.Context(), x.request, func(d *authz.Decision) (reason authz.Reason) {
+		ch, reason = x.reserve(d)
+		return reason
+	})
+	defer x.closeLeftOver()
+	if !d.Allow {
+		x.refuse(denied(d))
+		return
+	}
+	if ch == nil {
+		x.plainRequest(d)
+		return
+	}
+	ch.Decided(d)
+	if !x.openChannel(ch, d) {
+		ch.Done()
+	}
+}
+
+// reserve takes a place for what is a channel. A plain request is none: it is
+// judged, and takes no place.
+func (x *exchange) reserve(d *authz.Decision) (*channel.Channel, authz.Reason) {
+	if x.route.Kind != authz.PlainRequest {
+		return x.proxy.register.Reserve(x.request, d)
+	}
+	x.request.Channel = &authz.ChannelFacts{
+		ID: x.request.ID, OpenedAt: time.Now(),
+		WorkerID: d.View.Snapshot.WorkerID(), Generation: d.Live.Generation,
+	}
+	return nil, ""
+}
+
+// openChannel reports whether the channel opened, and so is somebody else's
+// to finish; what did not open was refused.
+func (x *exchange) openChannel(ch *channel.Channel, d authz.Decision) bool {
+	ctx, cancel := context.WithCancel(x.r.Context())
+	defer cancel()
+	defer context.AfterFunc(ch.Context(), cancel)()
+
+	if x.route.Kind == authz.Stream {
+		return x.stream(ctx, ch, d)
+	}
+	return x.duplex(ctx, ch, d)
+}
+
+// closeLeftOver closes a connection to the worker that a decision made and
+// nobody took.
+func (x *exchange) closeLeftOver() {
+	if c := x.request.Conn; c != nil {
+		_ = c.Close()
+	}
+}
+
+// dial connects to the worker that the decision rests on.
+func (x *exchange) dial(ctx context.Context, d authz.Decision) (net.Conn, error) {
+	ctx, span := x.proxy.tracer.Start(ctx, "dial", trace.WithSpanKind(trace.SpanKindClient))
+	defer span.End()
+	if c := x.request.Conn; c != nil {
+		x.request.Conn = nil
+		return c, nil
+	}
+	worker := d.View.Snapshot.Worker
+	conn, err := x.proxy.dialer.DialAddress(ctx, worker.URL, d.Live.Address)
+	if err != nil {
+		span.RecordError(err)
+		x.proxy.log.Info("worker could not be reached", "worker", worker.ID, "error", err)
+	}
+	return conn, err
+}
+
+// admit takes the second decision, under the generation of the first.
+func (x *exchange) admit(ctx context.Context) authz.Decision {
+	x.request.Phase = authz.Admit
+	return x.proxy.authorizer.Authorize(ctx, x.request, nil)
+}
+
+// headers are what the worker gets.
+func (x *exchange) headers(d authz.Decision) (http.Header, error) {
+	lease := d.View.Snapshot.Lease
+	proto := "http"
+	if x.r.TLS != nil {
+		proto = "https"
+	}
+	carrier := propagation.MapCarrier{}
+	x.proxy.propagator.Inject(x.r.Context(), carrier)
+	return workerHeaders(x.r.Header, x.trusted, x.handshake, gatewayHeaders{
+		LeaseID: x.lease, TenantID: lease.TenantID, EnvironmentID: lease.EnvironmentID,
+		DriverKey: lease.Pin.DriverKey, ProviderLeaseID: lease.ProviderLeaseID,
+		Subject: x.request.Principal.Subject, DecisionID: d.ID, WorkerGeneration: d.Live.Generation,
+		RequestID: x.request.ID, Traceparent: carrier["traceparent"],
+		ForwardedFor: x.peer, ForwardedHost: x.r.Host, ForwardedProto: proto,
+	})
+}
+
+// workerRefusal is the answer when the way to the worker failed.
+func (x *exchange) workerRefusal(ch *channel.Channel, err error) refusal {
+	if _, ok := errors.AsType[*wireError](err); ok {
+		return *wireRefusal(err)
+	}
+	var timeout net.Error
+	switch {
+	case ch != nil && ch.Ending() != nil:
+		return ended(ch.Ending())
+	case errors.Is(err, ErrForbidden):
+		return denied(x.proxy.authorizer.Refuse(x.request, authz.Deny(authz.CodeWorkerUnavailable, authz.ReasonWorkerForbidden)))
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
+		return workerTimeout()
+	}
+	return badGateway()
+}
+
+// checkGeneration holds a worker's answer against the process that was
+// decided on.
+func (x *exchange) checkGeneration(h http.Header, d authz.Decision) *refusal {
+	said := h["Sluice-Worker-Generation"]
+	if len(said) == 0 || len(said) == 1 && said[0] == d.Live.Generation {
+		return nil
+	}
+	refused := denied(x.proxy.authorizer.Refuse(x.request, authz.Deny(authz.CodeWorkerUnavailable, authz.ReasonWorkerChanged)))
+	return &refused
+}
+
+// requestHead is the head that a worker gets for an upgrade.
+func requestHead(method, target, host string, h http.Header) []byte {
+	head := fmt.Appendf(nil, "%s %s HTTP/1.1\r\nHost: %s\r\n", method, target, host)
+	return append(appendHeaders(head, h), "\r\n"...)
+}
+
+func appendHeaders(head []byte, h http.Header) []byte {
+	for name, values := range h {
+		for _, v := range values {
+			head = fmt.Appendf(head, "%s: %s\r\n", name, v)
+		}
+	}
+	return head
+}

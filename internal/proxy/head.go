@@ -1,0 +1,414 @@
+package proxy
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+)
+
+// headOptions are the bounds of a head guard.
+type headOptions struct {
+	// MaxBytes bounds a request head, in bytes; zero means 64 KiB. The
+	// server's own MaxHeaderBytes must not be smaller.
+	MaxBytes int
+	// Timeout bounds the time from a head's first byte to its last; zero
+	// means 5 s. A head that is later ends the connection without an answer.
+	Timeout time.Duration
+	// PriorKnowledge lets a connection without TLS begin with the HTTP/2
+	// preface. What follows it is not this guard's.
+	PriorKnowledge bool
+}
+
+// guardHeads returns a listener whose connections give net/http's server only
+// request heads that are strictly well-formed, before that server repairs
+// them: a head that two readers could take for two different requests is how
+// one request is judged and another one served.
+//
+// l accepts plain connections or *tls.Conn; a connection that negotiates
+// HTTP/2 there is passed through. The server must not read a bad head and
+// cannot be told by an error, for it would answer in its own words, and an
+// earlier answer may still be under way. So a bad head is replaced by a
+// well-formed request that only refusalOf recognises; nothing behind it is
+// read.
+//
+// Bodies are followed to find the next head. Behind the head of an upgrade
+// (and its body, if it has one) nothing is given to the server: whoever
+// hijacks the connection gets those bytes from takeConn, and when the upgrade
+// is refused they can never become a request.
+func guardHeads(l net.Listener, o headOptions) net.Listener {
+	if o.MaxBytes <= 0 {
+		o.MaxBytes = 64 << 10
+	}
+	if o.Timeout <= 0 {
+		o.Timeout = 5 * time.Second
+	}
+	return &headListener{Listener: l, options: o}
+}
+
+type headListener struct {
+	net.Listener
+	options headOptions
+}
+
+func (l *headListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return guardConn(c, &l.options), nil
+}
+
+func guardConn(c net.Conn, o *headOptions) net.Conn {
+	guarded := &headConn{Conn: c, options: o}
+	if t, ok := c.(*tls.Conn); ok {
+		secured := &headTLSConn{headConn: guarded, tls: t}
+		secured.negotiated()
+		return secured
+	}
+	guarded.prior = o.PriorKnowledge
+	return guarded
+}
+
+// takeConn takes a hijacked connection from net/http and its guard. It returns
+// the connection beneath and the bytes that were read from it and not
+// consumed: the caller's early bytes. br is what Hijack returned, or nil. It
+// works on a connection without a guard too.
+func takeConn(c net.Conn, br *bufio.Reader) (net.Conn, []byte) {
+	var early []byte
+	if br != nil {
+		early, _ = br.Peek(br.Buffered())
+		early = bytes.Clone(early)
+	}
+	switch g := c.(type) {
+	case *headConn:
+		return g.detach(early)
+	case *headTLSConn:
+		return g.detach(early)
+	}
+	return c, early
+}
+
+// headState is what a guarded connection expects next.
+//
+//	head ──► body ──► head …
+//	  │        └────► held      (behind an upgrade)
+//	  ├─────────────► held
+//	  ├─────────────► passing   (HTTP/2)
+//	  └─────────────► over      (refused, too late, or detached)
+type headState int
+
+const (
+	stateHead    headState = iota
+	stateLength            // a body of left bytes
+	stateChunked           // a body that chunks follows
+	stateHeld              // bytes are kept for takeConn
+	statePassing           // bytes are not looked at
+	stateOver              // reads end with err
+)
+
+// headConn guards one connection. Like any connection it is read by one
+// goroutine at a time; deadlines and Close may be used by others.
+type headConn struct {
+	net.Conn
+	options *headOptions
+
+	// Of the goroutine that reads.
+	state    headState
+	prior    bool           // the HTTP/2 preface may come
+	upgrade  bool           // the head that was passed is an upgrade
+	left     int64          // stateLength: bytes of the body still to come
+	chunks   *chunkFollower // stateChunked
+	err      error          // stateOver
+	held     headBuffer     // read and not given yet
+	passable int            // of held: may be given
+	scanned  int            // of held beyond passable: looked at as a head
+
+	deadlines readDeadlines
+}
+
+// Read gives what may pass. It never gives a part of a head that is not known
+// to be good as a whole.
+func (c *headConn) Read(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	for {
+		if c.passable > 0 {
+			n := c.held.give(p[:min(len(p), c.passable)])
+			c.passable -= n
+			return n, nil
+		}
+		var n int
+		var err error
+		switch c.state {
+		case stateHead:
+			n, err = c.readHead(p)
+		case stateLength, stateChunked:
+			n, err = c.readBody(p)
+		case stateHeld:
+			err = c.hold(p)
+		case statePassing:
+			return c.Conn.Read(p)
+		default:
+			err = c.err
+		}
+		if n > 0 || err != nil {
+			return n, err
+		}
+	}
+}
+
+// readHead reads until a head is whole or refused. The first bytes come into
+// p, so that a connection that is idle holds no buffer; a head that came as a
+// whole is given from there.
+func (c *headConn) readHead(p []byte) (int, error) {
+	if c.held.len() == 0 {
+		n, err := c.Conn.Read(p)
+		if n == 0 {
+			return 0, err
+		}
+		passes := c.judge(p[:n])
+		c.keep(p[passes:n])
+		return passes, nil
+	}
+	if c.scanned < c.held.len() {
+		c.passable = c.judge(c.held.bytes())
+		return 0, nil
+	}
+	c.deadlines.startHead(c.Conn, c.options.Timeout)
+	err := c.held.fill(c.Conn, c.options.MaxBytes)
+	if err != nil && c.deadlines.headIsLate() {
+		c.end(os.ErrDeadlineExceeded)
+	}
+	return 0, err
+}
+
+// judge looks at b, which begins with a head, and returns how many bytes of it
+// pass: none while the head is not whole, and none when it is refused.
+func (c *headConn) judge(b []byte) int {
+	if c.prior && isPreface(b) {
+		if len(b) >= len(preface) {
+			c.state = statePassing
+			c.deadlines.endHead(c.Conn)
+			return len(b)
+		}
+		c.scanned = len(b)
+		return 0
+	}
+	end, fault := scanHead(b, c.scanned, c.options.MaxBytes)
+	if fault == nil && end == 0 {
+		c.scanned = len(b)
+		return 0
+	}
+	c.deadlines.endHead(c.Conn)
+	var facts headFacts
+	if fault == nil {
+		facts, fault = checkHead(b[:end])
+	}
+	if fault != nil {
+		c.refuse(fault)
+		return 0
+	}
+	c.scanned, c.prior, c.upgrade = 0, false, facts.upgrade
+	c.expectBody(facts)
+	return end + c.follow(b[end:])
+}
+
+// refuse puts the stand-in for a bad head in the place of all that was read.
+func (c *headConn) refuse(fault *wireError) {
+	c.end(io.EOF)
+	c.held.append(standIn(fault))
+	c.passable = c.held.len()
+}
+
+// end makes every read from now on end with err.
+func (c *headConn) end(err error) {
+	c.held.release()
+	c.passable, c.scanned = 0, 0
+	c.state, c.err = stateOver, err
+}
+
+// keep holds bytes that were read and may not pass yet. Behind a refused head
+// nothing is kept.
+func (c *headConn) keep(b []byte) {
+	if c.state != stateOver {
+		c.held.append(b)
+	}
+}
+
+// hold waits without giving anything, and returns when the peer is gone, the
+// deadline has passed or the connection is closed. It reads no more than one
+// byte, as net/http does to see that a caller has gone.
+func (c *headConn) hold(p []byte) error {
+	if c.held.len() > 0 {
+		return c.deadlines.wait()
+	}
+	n, err := c.Conn.Read(p[:1])
+	c.held.append(p[:n])
+	return err
+}
+
+func (c *headConn) detach(early []byte) (net.Conn, []byte) {
+	early = append(early, c.held.bytes()...)
+	c.end(net.ErrClosed)
+	return c.Conn, early
+}
+
+// NetConn returns the connection beneath. Reading from it passes the guard by.
+func (c *headConn) NetConn() net.Conn { return c.Conn }
+
+// CloseWrite sends a FIN where the connection beneath can.
+func (c *headConn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}
+
+// Close closes the connection and ends a read that waits.
+func (c *headConn) Close() error {
+	c.deadlines.close()
+	return c.Conn.Close()
+}
+
+// SetReadDeadline sets the deadline of reads; a head's own deadline may come
+// earlier.
+func (c *headConn) SetReadDeadline(t time.Time) error { return c.deadlines.set(c.Conn, t) }
+
+// SetDeadline sets both deadlines.
+func (c *headConn) SetDeadline(t time.Time) error {
+	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
+}
+
+// headTLSConn is a guarded *tls.Conn. It shows net/http what that looks for in
+// one.
+type headTLSConn struct {
+	*headConn
+	tls *tls.Conn
+}
+
+// HandshakeContext runs the handshake unless it has been run.
+func (c *headTLSConn) HandshakeContext(ctx context.Context) error {
+	if err := c.tls.HandshakeContext(ctx); err != nil {
+		return err
+	}
+	c.negotiated()
+	return nil
+}
+
+// ConnectionState is the TLS connection's.
+func (c *headTLSConn) ConnectionState() tls.ConnectionState { return c.tls.ConnectionState() }
+
+func (c *headTLSConn) negotiated() {
+	if c.tls.ConnectionState().NegotiatedProtocol == "h2" {
+		c.state = statePassing
+	}
+}
+
+// readDeadlines is the earlier of the reader's deadline and the head's, and
+// lets a read wait without the socket.
+type readDeadlines struct {
+	mu     sync.Mutex
+	reader time.Time
+	head   time.Time
+	closed bool
+	moved  chan struct{} // closed when something of this changes; nil: nobody waits
+}
+
+func (d *readDeadlines) set(c net.Conn, t time.Time) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.reader = t
+	d.wakeLocked()
+	return c.SetReadDeadline(d.earlierLocked())
+}
+
+// startHead starts the head's time, unless it runs.
+func (d *readDeadlines) startHead(c net.Conn, timeout time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.head.IsZero() {
+		d.head = time.Now().Add(timeout)
+		_ = c.SetReadDeadline(d.earlierLocked())
+	}
+}
+
+func (d *readDeadlines) endHead(c net.Conn) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.head.IsZero() {
+		d.head = time.Time{}
+		_ = c.SetReadDeadline(d.reader)
+	}
+}
+
+func (d *readDeadlines) headIsLate() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return !d.head.IsZero() && !time.Now().Before(d.head)
+}
+
+func (d *readDeadlines) earlierLocked() time.Time {
+	if d.reader.IsZero() || !d.head.IsZero() && d.head.Before(d.reader) {
+		return d.head
+	}
+	return d.reader
+}
+
+func (d *readDeadlines) close() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.closed = true
+	d.wakeLocked()
+}
+
+func (d *readDeadlines) wakeLocked() {
+	if d.moved != nil {
+		close(d.moved)
+		d.moved = nil
+	}
+}
+
+// wait returns when the reader's deadline has passed or the connection was
+// closed, with the error that a read would return.
+func (d *readDeadlines) wait() error {
+	for {
+		d.mu.Lock()
+		if d.closed {
+			d.mu.Unlock()
+			return net.ErrClosed
+		}
+		if d.moved == nil {
+			d.moved = make(chan struct{})
+		}
+		moved, until := d.moved, d.reader
+		d.mu.Unlock()
+		if !waitUntil(until, moved) {
+			return os.ErrDeadlineExceeded
+		}
+	}
+}
+
+// waitUntil reports whether moved was closed before until, which is never
+// when it is zero.
+func waitUntil(until time.Time, moved <-chan struct{}) bool {
+	var expired <-chan time.Time
+	if !until.IsZero() {
+		timer := time.NewTimer(time.Until(until))
+		defer timer.Stop()
+		expired = timer.C
+	}
+	select {
+	case <-moved:
+		return true
+	case <-expired:
+		return false
+	}
+}

@@ -1,0 +1,132 @@
+package proxy
+
+import (
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"sluice/internal/channel"
+)
+
+// pipe is an open duplex channel's two connections and the two pumps between
+// them. The connections are its own from start on.
+//
+// It ends in one of three ways. A peer finishes in order: its FIN is carried
+// to the other side, and when both have finished the sockets are closed. A
+// connection breaks: the other side is told. The register ends the channel:
+// cut stops the direction to the worker at once and lets the direction to the
+// caller finish the frame it is in, each pump writes its close frame, and
+// close_grace after cut the sockets are closed whatever the peers do.
+type pipe struct {
+	channel *channel.Channel
+	grace   time.Duration
+	frames  *frameRules // WebSocket: follow frames, end with close frames; nil: raw bytes
+
+	up, down   pump         // to the worker, to the caller
+	forwarding atomic.Int32 // pumps that still forward
+	running    atomic.Int32 // pumps that still run
+	stopping   atomic.Bool  // forward nothing more
+	first      atomic.Pointer[channel.Ending]
+
+	mu       sync.Mutex
+	caller   net.Conn // nil until start
+	worker   net.Conn
+	deadline time.Time // of everything, once cut
+	finished bool
+}
+
+// start takes over both connections. The bytes that were read from each
+// beyond its handshake are forwarded first.
+func (p *pipe) start(caller net.Conn, fromCaller []byte, worker net.Conn, fromWorker []byte) {
+	p.up = pump{
+		pipe: p, src: newLazyReader(caller, fromCaller), dst: worker, flow: &p.channel.ToWorker,
+		finished: channel.EndByCaller, srcLost: channel.EndCallerLost, dstLost: channel.EndWorker,
+	}
+	p.down = pump{
+		pipe: p, src: newLazyReader(worker, fromWorker), dst: caller, flow: &p.channel.ToCaller,
+		finished: channel.EndByWorker, srcLost: channel.EndWorker, dstLost: channel.EndCallerLost,
+	}
+	if p.frames != nil {
+		up, down := *p.frames, *p.frames
+		up.Masked, down.Masked = true, false
+		p.up.frames, p.down.frames = newFrameFollower(up), newFrameFollower(down)
+		p.up.maskClose = true
+	}
+	p.forwarding.Store(2)
+	p.running.Store(2)
+
+	p.mu.Lock()
+	p.caller, p.worker = caller, worker
+	if p.stopping.Load() { // cut came first
+		p.cutLocked()
+	}
+	p.mu.Unlock()
+	go p.up.run()
+	go p.down.run()
+}
+
+// cut is what the register calls to end the channel.
+func (p *pipe) cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stopping.Store(true)
+	if p.caller != nil && !p.finished {
+		p.cutLocked()
+	}
+}
+
+// cutLocked frees both pumps from whatever they wait for. What is being
+// written to the caller may still be finished inside the grace, so that the
+// close frame finds a frame boundary.
+func (p *pipe) cutLocked() {
+	now := time.Now()
+	p.deadline = now.Add(p.grace)
+	_ = p.worker.SetWriteDeadline(now)
+	_ = p.caller.SetReadDeadline(now)
+	_ = p.worker.SetReadDeadline(now)
+	_ = p.caller.SetWriteDeadline(p.deadline)
+}
+
+// stopped is called by each pump when it forwards nothing more. The last one
+// closes the sockets.
+func (p *pipe) stopped(by *pump) {
+	if p.forwarding.Add(-1) == 0 {
+		p.channel.Silenced()
+	}
+	if p.stopping.Load() {
+		by.farewell(p.channel.Ending(), p.until())
+	}
+	by.src.release()
+	if p.running.Add(-1) > 0 {
+		return
+	}
+	if first := p.first.Load(); first != nil {
+		p.channel.End(*first) // does nothing when the channel was ended
+	}
+	p.close()
+	p.channel.Done()
+}
+
+func (p *pipe) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.finished = true
+	_ = p.worker.Close()
+	_ = p.caller.Close()
+}
+
+// until bounds an operation of the farewell; it waits for cut to be through
+// with the deadlines.
+func (p *pipe) until() time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.deadline
+}
+
+// closeWrite carries a FIN.
+func closeWrite(c net.Conn) {
+	if half, ok := c.(interface{ CloseWrite() error }); ok {
+		_ = half.CloseWrite()
+	}
+}

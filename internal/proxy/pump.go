@@ -1,0 +1,181 @@
+package proxy
+
+import (
+	"errors"
+	"io"
+	"net"
+	"time"
+
+	"sluice/internal/channel"
+)
+
+// pump forwards one direction of a channel. Only its own goroutine touches
+// it. It holds a buffer only while bytes are in its hands.
+type pump struct {
+	pipe      *pipe
+	src       *lazyReader
+	dst       net.Conn
+	flow      *channel.Flow
+	frames    *frameFollower // nil: raw bytes
+	maskClose bool           // close frames to dst are masked: dst is the worker
+
+	// How the channel ends when src finishes, src breaks, or dst breaks.
+	finished, srcLost, dstLost channel.Ending
+
+	have   int  // bytes held in src's buffer
+	broken bool // dst stands inside something: no close frame may follow
+}
+
+func (p *pump) run() {
+	for p.step() {
+	}
+	p.pipe.stopped(p)
+}
+
+// step moves what one read brings, and reports whether there is more to do.
+func (p *pump) step() bool {
+	n, err := p.src.read(p.have)
+	if p.pipe.stopping.Load() {
+		return false
+	}
+	p.have += n
+	if n > 0 && !p.forward() {
+		return false
+	}
+	switch {
+	case err == nil:
+		return true
+	case errors.Is(err, io.EOF):
+		p.finish()
+	default:
+		p.pipe.channel.End(p.srcLost)
+	}
+	return false
+}
+
+// forward writes what is held as far as it may go: all of it, or, for a
+// WebSocket, whole frames and what is there of a frame too large to be held.
+func (p *pump) forward() bool {
+	held := (*p.src.buf)[:p.have]
+	n, err := p.have, error(nil)
+	if p.frames != nil {
+		n, err = p.frames.whole(held, len(*p.src.buf))
+		messages, _ := p.frames.counts()
+		p.flow.Messages.Store(messages)
+	}
+	if !p.write(held[:n]) {
+		return false
+	}
+	p.have = copy(held, held[n:])
+	if p.have == 0 {
+		p.src.release()
+	}
+	if err != nil {
+		return p.unfollowable(err)
+	}
+	return true
+}
+
+// unfollowable ends a channel whose frames cannot be followed. What comes
+// behind a close frame is nobody's: it is dropped.
+func (p *pump) unfollowable(err error) bool {
+	if p.frames.sawClose() {
+		p.have = 0
+		p.src.release()
+		return true
+	}
+	end := channel.EndProtocol
+	if fault, ok := errors.AsType[*frameError](err); ok && fault.Code == channel.EndTooLarge.Close {
+		end = channel.EndTooLarge
+	}
+	p.pipe.channel.End(end)
+	return false
+}
+
+func (p *pump) write(b []byte) bool {
+	if len(b) == 0 {
+		return true
+	}
+	n, err := p.dst.Write(b)
+	p.flow.Bytes.Add(int64(n))
+	p.pipe.channel.Touch()
+	if err == nil {
+		return true
+	}
+	p.broken = true
+	if !p.pipe.stopping.Load() {
+		p.pipe.channel.End(p.dstLost)
+	}
+	return false
+}
+
+// finish carries src's FIN to dst, after what is still held.
+func (p *pump) finish() {
+	if p.have > 0 {
+		p.broken = true // the rest of that frame will not come
+		if !p.write((*p.src.buf)[:p.have]) {
+			return
+		}
+		p.have = 0
+	}
+	p.pipe.first.CompareAndSwap(nil, &p.finished)
+	closeWrite(p.dst)
+}
+
+// farewell writes the close frame that tells dst why, where dst stands
+// between frames, and then reads src empty until it has closed too, so that
+// closing the sockets does not destroy what is still on its way.
+func (p *pump) farewell(e *channel.Ending, until time.Time) {
+	if p.frames == nil || e == nil || e.Close == 0 {
+		return
+	}
+	if place := p.frames.place(); !p.broken && (place == frameBoundary || place == frameMidMessage) {
+		frame, err := closeFrame(e.Close, e.Code+" "+e.DecisionID, p.maskClose)
+		if err == nil {
+			_ = p.dst.SetWriteDeadline(until)
+			_, _ = p.dst.Write(frame)
+		}
+	}
+	_ = p.src.conn.SetReadDeadline(until)
+	for !p.frames.sawClose() {
+		n, err := p.src.read(p.have)
+		if err != nil {
+			return
+		}
+		p.drop(n)
+	}
+}
+
+// drop follows n more bytes without forwarding them, to see the close frame
+// that answers ours.
+func (p *pump) drop(n int) {
+	p.have += n
+	held := (*p.src.buf)[:p.have]
+	passed, err := p.frames.advance(held)
+	if err != nil {
+		passed = p.have // only the end of the stream is of interest now
+	}
+	if p.have = copy(held, held[passed:]); p.have == 0 {
+		p.src.release()
+	}
+}
+
+// whole follows the longest prefix of b that leaves the stream between
+// frames, or inside a frame that is larger than limit and so cannot be held
+// back, and returns its length.
+func (f *frameFollower) whole(b []byte, limit int) (int, error) {
+	n := int(min(f.remaining(), int64(len(b))))
+	for n < len(b) && int64(n) >= f.remaining() {
+		h, size := parseFrameHeader(b[n:])
+		switch {
+		case size == 0: // the header is not all there
+			return f.advance(b[:n])
+		case h.length < 0, int64(size)+h.length > int64(limit): // refused, or passes as it comes
+			return f.advance(b)
+		case int64(n+size)+h.length > int64(len(b)):
+			return f.advance(b[:n])
+		}
+		n += size + int(h.length)
+	}
+	return f.advance(b[:n])
+}
