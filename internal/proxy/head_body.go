@@ -69,6 +69,7 @@ const (
 	maxChunkExtension = 128 // bytes of extensions in one chunk
 	maxExtensions     = 1 << 10
 	maxTrailers       = 2 << 10 // bytes of all trailer fields
+	maxTrailerFields  = 32
 	maxTrailerName    = 64
 )
 
@@ -100,6 +101,7 @@ type chunkFollower struct {
 	extension  int // bytes in this chunk
 	extensions int // bytes in all chunks
 	trailers   int // bytes
+	fields     int // of the trailers
 	name       [maxTrailerName]byte
 	nameLen    int
 }
@@ -179,7 +181,8 @@ func (f *chunkFollower) stepTrailer(c byte) bool {
 			return true
 		}
 		f.place, f.nameLen = inTrailerName, 0
-		return f.stepName(c)
+		f.fields++
+		return f.fields <= maxTrailerFields && f.stepName(c)
 	case inTrailerName:
 		return f.stepName(c)
 	case inTrailerValue:

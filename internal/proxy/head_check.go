@@ -232,7 +232,7 @@ func (f *fieldChecker) facts() (headFacts, *wireError) {
 
 func checkTrailerList(value []byte) *wireError {
 	names, ok := listOfTokens([]string{string(value)})
-	if !ok {
+	if !ok || len(names) > maxTrailerFields {
 		return headFault("the Trailer header is malformed")
 	}
 	for _, name := range names {
