@@ -190,6 +190,25 @@ func (r *Register) Len() int {
 	return len(r.channels)
 }
 
+// Counts is the number of channels of each kind, opening ones included.
+func (r *Register) Counts() map[authz.ChannelKind]int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := map[authz.ChannelKind]int{}
+	for _, c := range r.channels {
+		out[c.request.Kind]++
+	}
+	return out
+}
+
+// Forwarded is the number of bytes that the channels of now have forwarded.
+func (r *Register) Forwarded() (n int64) {
+	for _, c := range r.all() {
+		n += c.ToWorker.Bytes.Load() + c.ToCaller.Bytes.Load()
+	}
+	return n
+}
+
 func index(m map[string]map[*Channel]struct{}, key string, c *Channel) {
 	if m[key] == nil {
 		m[key] = map[*Channel]struct{}{}

@@ -176,3 +176,6 @@ func (l *Log) Recent() []*Event {
 	defer l.mu.Unlock()
 	return append(append([]*Event{}, l.ring[l.next:]...), l.ring[:l.next]...)
 }
+
+// RecordRevocation does nothing: the delay is a metric's.
+func (l *Log) RecordRevocation(time.Duration) {}

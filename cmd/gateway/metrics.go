@@ -1,0 +1,234 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"go.opentelemetry.io/otel/attribute"
+	otelprometheus "go.opentelemetry.io/otel/exporters/prometheus"
+	"go.opentelemetry.io/otel/metric"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+
+	"sluice/internal/authz"
+	"sluice/internal/channel"
+)
+
+// metrics are the gateway's OpenTelemetry instruments, shown in Prometheus
+// form. Every label is from a closed set: never a lease, tenant, subject, path
+// or channel.
+type metrics struct {
+	registry *prometheus.Registry
+	meter    metric.Meter
+
+	decisions        metric.Int64Counter
+	decisionDuration metric.Float64Histogram
+	openDuration     metric.Float64Histogram
+	channelEnds      metric.Int64Counter
+	channelBytes     metric.Int64Counter
+	revocationDelay  metric.Float64Histogram
+	policyReloads    metric.Int64Counter
+
+	mu   sync.Mutex
+	sets map[decisionLabels]metric.MeasurementOption
+}
+
+// decisionLabels are the labels of sluice_decisions_total.
+type decisionLabels struct {
+	allow  bool
+	code   authz.Code
+	reason authz.Reason
+	phase  authz.Phase
+	kind   authz.ChannelKind
+}
+
+// maxLabelSets bounds the label sets, should a replaced policy make up
+// reasons; what is beyond is counted under the reason OTHER.
+const maxLabelSets = 1024
+
+// newMetrics makes the instruments and registers Go's and the process's own.
+func newMetrics() (*metrics, error) {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	exporter, err := otelprometheus.New(
+		otelprometheus.WithRegisterer(registry), otelprometheus.WithoutScopeInfo(), otelprometheus.WithoutTargetInfo(),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("set up metrics: %w", err)
+	}
+	m := &metrics{
+		registry: registry,
+		meter:    sdkmetric.NewMeterProvider(sdkmetric.WithReader(exporter)).Meter("sluice"),
+		sets:     map[decisionLabels]metric.MeasurementOption{},
+	}
+	return m, m.instruments()
+}
+
+// Buckets in seconds: an evaluation takes tens of microseconds, an open
+// milliseconds, and a revocation must stay inside its bound.
+var durationBuckets = metric.WithExplicitBucketBoundaries(
+	.00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10,
+)
+
+func (m *metrics) instruments() error {
+	b := instrumentBuilder{meter: m.meter}
+	m.decisions = b.counter("sluice_decisions", "Decisions reached.")
+	m.decisionDuration = b.duration("sluice_decision_duration", "Time that the policy took, without waiting.")
+	m.openDuration = b.duration("sluice_open_duration", "Time from a request read to its first byte forwarded.")
+	m.channelEnds = b.counter("sluice_channel_ends", "Channels that ended.")
+	m.channelBytes = b.counter("sluice_channel_bytes", "Bytes that ended channels forwarded.")
+	m.revocationDelay = b.duration("sluice_revocation_delay", "Time from a change noticed to the last byte forwarded.")
+	m.policyReloads = b.counter("sluice_policy_reloads", "Policy sets loaded or refused.")
+	return b.err
+}
+
+// instrumentBuilder keeps the first error, so that the list above reads as a
+// list.
+type instrumentBuilder struct {
+	meter metric.Meter
+	err   error
+}
+
+func (b *instrumentBuilder) keep(err error) {
+	if b.err == nil && err != nil {
+		b.err = fmt.Errorf("set up metrics: %w", err)
+	}
+}
+
+func (b *instrumentBuilder) counter(name, about string) metric.Int64Counter {
+	c, err := b.meter.Int64Counter(name, metric.WithDescription(about))
+	b.keep(err)
+	return c
+}
+
+func (b *instrumentBuilder) duration(name, about string) metric.Float64Histogram {
+	h, err := b.meter.Float64Histogram(name, metric.WithDescription(about), metric.WithUnit("s"), durationBuckets)
+	b.keep(err)
+	return h
+}
+
+// gauge shows what value returns when metrics are read.
+func (m *metrics) gauge(name, about string, value func() float64, labels ...attribute.KeyValue) error {
+	_, err := m.meter.Float64ObservableGauge(name, metric.WithDescription(about),
+		metric.WithFloat64Callback(func(_ context.Context, o metric.Float64Observer) error {
+			o.Observe(value(), metric.WithAttributes(labels...))
+			return nil
+		}))
+	return err
+}
+
+// counterOf shows what value returns as a counter.
+func (m *metrics) counterOf(name, about string, value func() int64) error {
+	_, err := m.meter.Int64ObservableCounter(name, metric.WithDescription(about),
+		metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
+			o.Observe(value())
+			return nil
+		}))
+	return err
+}
+
+// RecordDecision implements authz.Recorder.
+func (m *metrics) RecordDecision(req *authz.Request, d *authz.Decision) {
+	ctx := context.Background()
+	m.decisions.Add(ctx, 1, m.labels(decisionLabels{d.Allow, d.Code, d.Reason, req.Phase, req.Kind}))
+	if d.Evaluated > 0 {
+		m.decisionDuration.Record(ctx, d.Evaluated.Seconds(), phaseLabels[req.Phase])
+	}
+}
+
+var phaseLabels = map[authz.Phase]metric.MeasurementOption{
+	authz.Open:    phaseLabel(authz.Open),
+	authz.Admit:   phaseLabel(authz.Admit),
+	authz.Recheck: phaseLabel(authz.Recheck),
+}
+
+func phaseLabel(p authz.Phase) metric.MeasurementOption {
+	return metric.WithAttributeSet(attribute.NewSet(attribute.String("phase", string(p))))
+}
+
+// labels returns the label set of l, made once.
+func (m *metrics) labels(l decisionLabels) metric.MeasurementOption {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if set, ok := m.sets[l]; ok {
+		return set
+	}
+	if len(m.sets) >= maxLabelSets {
+		l.reason = "OTHER"
+	}
+	result := "deny"
+	if l.allow {
+		result = "allow"
+	}
+	set := metric.WithAttributeSet(attribute.NewSet(
+		attribute.String("result", result), attribute.String("code", string(l.code)), attribute.String("reason", string(l.reason)),
+		attribute.String("phase", string(l.phase)), attribute.String("kind", string(l.kind)),
+	))
+	m.sets[l] = set
+	return set
+}
+
+// Opened notes how long an open took.
+func (m *metrics) Opened(took time.Duration) {
+	m.openDuration.Record(context.Background(), took.Seconds())
+}
+
+// channelsOpen shows the channels that a register counts by kind.
+func (m *metrics) channelsOpen(count func() map[authz.ChannelKind]int) error {
+	_, err := m.meter.Int64ObservableGauge("sluice_channels_open", metric.WithDescription("Channels that are open or opening."),
+		metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
+			counts := count()
+			for _, kind := range []authz.ChannelKind{authz.Duplex, authz.Stream} {
+				o.Observe(int64(counts[kind]), kindLabel(kind))
+			}
+			return nil
+		}))
+	return err
+}
+
+// RecordEnd implements channel.Recorder.
+func (m *metrics) RecordEnd(s *channel.Summary) {
+	ctx := context.Background()
+	m.channelEnds.Add(ctx, 1, metric.WithAttributes(
+		attribute.String("kind", string(s.Request.Kind)), attribute.String("why", string(s.Ending.Why))))
+	m.channelBytes.Add(ctx, s.BytesToWorker, metric.WithAttributes(attribute.String("direction", "to_worker")))
+	m.channelBytes.Add(ctx, s.BytesToCaller, metric.WithAttributes(attribute.String("direction", "to_caller")))
+}
+
+// RecordRevocation implements channel.Recorder.
+func (m *metrics) RecordRevocation(delay time.Duration) {
+	m.revocationDelay.Record(context.Background(), delay.Seconds())
+}
+
+func kindLabel(k authz.ChannelKind) metric.MeasurementOption {
+	return metric.WithAttributes(attribute.String("kind", string(k)))
+}
+
+// recorders is every place that decisions and endings are recorded in.
+type recorders []recorder
+
+type recorder interface {
+	authz.Recorder
+	channel.Recorder
+}
+
+func (rs recorders) RecordDecision(req *authz.Request, d *authz.Decision) {
+	for _, r := range rs {
+		r.RecordDecision(req, d)
+	}
+}
+
+func (rs recorders) RecordEnd(s *channel.Summary) {
+	for _, r := range rs {
+		r.RecordEnd(s)
+	}
+}
+
+func (rs recorders) RecordRevocation(d time.Duration) {
+	for _, r := range rs {
+		r.RecordRevocation(d)
+	}
+}
