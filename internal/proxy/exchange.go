@@ -93,7 +93,7 @@ func (x *exchange) checkOrigin() *refusal {
 func (x *exchange) identify() *refusal {
 	_, span := x.proxy.tracer.Start(x.r.Context(), "identify")
 	defer span.End()
-	caller, err := x.proxy.identifier.Identify(x.r)
+	principal, err := x.proxy.identifier.Identify(x.r)
 	if err != nil {
 		refused := badRequest(err.Error())
 		return &refused
@@ -105,7 +105,7 @@ func (x *exchange) identify() *refusal {
 	x.readPeer()
 	x.request = &authz.Request{
 		ID: authz.NewID(), Phase: authz.Open, Kind: x.route.Kind,
-		LeaseID: x.lease, Capability: x.route.Capability, EnvironmentID: environment, Principal: caller.Principal,
+		LeaseID: x.lease, Capability: x.route.Capability, EnvironmentID: environment, Principal: principal,
 		Method: x.r.Method, Path: x.r.URL.Path, Host: x.r.Host, Protocol: x.protocol(),
 		Headers: x.proxy.identifier.Scrub(x.r.Header), RemoteAddress: x.peer,
 	}

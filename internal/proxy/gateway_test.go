@@ -73,8 +73,8 @@ func denies(code authz.Code) func(*authz.Request) authz.Decision {
 
 type everybody struct{ principal *authz.Principal }
 
-func (e everybody) Identify(*http.Request) (Caller, error) {
-	return Caller{Principal: e.principal}, nil
+func (e everybody) Identify(*http.Request) (*authz.Principal, error) {
+	return e.principal, nil
 }
 func (everybody) Scrub(h http.Header) http.Header             { return h }
 func (everybody) Current(p *authz.Principal) *authz.Principal { return p }

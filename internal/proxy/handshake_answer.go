@@ -151,7 +151,7 @@ func parseStatusLine(line []byte) (status, minor int, ok bool) {
 
 func parseDigits[T string | []byte](s T) (int, bool) {
 	n, err := strconv.ParseUint(string(s), 10, 31)
-	return int(n), err == nil && s[0] != '+'
+	return int(n), err == nil
 }
 
 // readFraming decides how the body ends (RFC 9112 section 6.3) and refuses

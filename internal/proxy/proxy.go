@@ -25,20 +25,12 @@ type Authorizer interface {
 	Look(ctx context.Context, req *authz.Request) (map[authz.Capability]bool, authz.Decision)
 }
 
-// Caller is what the credentials of a request say.
-type Caller struct {
-	Principal *authz.Principal // nil: none, or none that is known
-	// Protocols are the WebSocket subprotocols that were offered besides a
-	// credential; they alone are offered to the worker.
-	Protocols []string
-	// Credential says that one of the offered subprotocols was a credential.
-	Credential bool
-}
-
-// Identifier reads a request's credentials. An error is a request that
-// carries them in a way that must not be guessed at, and is answered 400.
+// Identifier reads a request's credentials.
 type Identifier interface {
-	Identify(r *http.Request) (Caller, error)
+	// Identify returns whom they stand for, or nil: there are none, or none
+	// that is known. An error is a request that carries them in a way that
+	// must not be guessed at; it is answered 400 with the error's words.
+	Identify(r *http.Request) (*authz.Principal, error)
 	// Scrub returns the headers without any credential.
 	Scrub(h http.Header) http.Header
 }

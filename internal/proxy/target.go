@@ -145,8 +145,8 @@ func isHostName(s string) bool {
 }
 
 func isPort(s string) bool {
-	n, err := strconv.ParseUint(s, 10, 16)
-	return err == nil && n > 0 && len(s) <= 5 && s[0] != '+'
+	_, err := strconv.ParseUint(s, 10, 16)
+	return err == nil && s[0] != '0'
 }
 
 func isAlnum(c byte) bool {
