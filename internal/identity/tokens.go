@@ -1,0 +1,137 @@
+package identity
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"sync/atomic"
+	"weak"
+
+	"sluice/internal/authz"
+)
+
+// MethodToken is the Method of a principal that an API token stands for.
+const MethodToken = "token"
+
+// Tokens is the file of API tokens. It is safe for concurrent use; a lookup
+// takes no lock.
+type Tokens struct {
+	path  string
+	table atomic.Pointer[table]
+
+	mu     sync.Mutex // serialises Reload, and guards what is below
+	issued map[weak.Pointer[authz.Principal]]digest
+}
+
+type digest [sha256.Size]byte
+
+// table is one reading of the file; it is immutable.
+type table struct {
+	content    digest // of the file's text
+	byToken    map[digest]*entry
+	principals map[*authz.Principal]bool
+}
+
+type entry struct {
+	token     digest
+	principal *authz.Principal
+}
+
+// OpenTokens reads the file at path: a YAML list of {name, tenantId, sha256,
+// roles?, expiresAt?}. A *FileError names what is wrong with its text.
+func OpenTokens(path string) (*Tokens, error) {
+	t := &Tokens{path: path, issued: map[weak.Pointer[authz.Principal]]digest{}}
+	t.table.Store(&table{})
+	if _, err := t.Reload(); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// Principal implements Bearer. The token is looked up by its SHA-256, so that
+// the time taken tells nothing of the tokens that exist.
+func (t *Tokens) Principal(token string) *authz.Principal {
+	sum := digest(sha256.Sum256([]byte(token)))
+	e := t.table.Load().byToken[sum]
+	if e == nil || subtle.ConstantTimeCompare(e.token[:], sum[:]) != 1 {
+		return nil
+	}
+	return e.principal
+}
+
+// Current implements Bearer: p itself while its entry is as it was, the
+// principal of the entry that has the same token now, or nil when there is
+// none. A token that was replaced under its name is another credential.
+func (t *Tokens) Current(p *authz.Principal) *authz.Principal {
+	if t.table.Load().principals[p] {
+		return p
+	}
+	t.mu.Lock()
+	token, ok := t.issued[weak.Make(p)]
+	t.mu.Unlock()
+	if !ok {
+		return nil
+	}
+	if e := t.table.Load().byToken[token]; e != nil {
+		return e.principal
+	}
+	return nil
+}
+
+// Reload reads the file again and says whether that changed anyone's standing.
+// When it cannot be read, or is not well-formed, what was read last stays.
+func (t *Tokens) Reload() (changed bool, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	text, err := readTokens(t.path)
+	if err != nil {
+		return false, fmt.Errorf("read the tokens file: %w", err)
+	}
+	before := t.table.Load()
+	next := &table{content: sha256.Sum256(text), byToken: map[digest]*entry{}, principals: map[*authz.Principal]bool{}}
+	if next.content == before.content {
+		return false, nil
+	}
+	entries, err := parseTokens(t.path, text)
+	if err != nil {
+		return false, err
+	}
+	changed = len(entries) != len(before.byToken)
+	for _, e := range entries {
+		if old := before.byToken[e.token]; old != nil && same(old.principal, e.principal) {
+			e = old
+		} else {
+			changed = true
+		}
+		next.byToken[e.token] = e
+		next.principals[e.principal] = true
+	}
+	t.remember(next)
+	t.table.Store(next)
+	return changed, nil
+}
+
+// remember keeps which token a principal was given out for, as long as anyone
+// holds that principal. It is called with mu held.
+func (t *Tokens) remember(next *table) {
+	for p := range t.issued {
+		if p.Value() == nil {
+			delete(t.issued, p)
+		}
+	}
+	for _, e := range next.byToken {
+		t.issued[weak.Make(e.principal)] = e.token
+	}
+}
+
+func readTokens(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxTokensFile+1))
+}
