@@ -41,6 +41,9 @@ func (s *Links) probe(ctx context.Context, t Target) (*authz.Live, error) {
 		return nil, err
 	}
 	defer a.close()
+	if a.response.StatusCode != http.StatusOK {
+		return nil, a.wrongStatus()
+	}
 	a.limit.N = MaxDocument + maxFrame
 	raw, err := io.ReadAll(io.LimitReader(a.response.Body, MaxDocument+1))
 	if err != nil {
@@ -57,7 +60,12 @@ func (s *Links) watch(ctx context.Context, t Target, each func(*authz.Live)) err
 		return err
 	}
 	defer a.close()
-	if !s.isStream(a.response) {
+	switch status := a.response.StatusCode; {
+	case status >= 400 && status < 500:
+		return fmt.Errorf("%w: %w", errNoStream, a.wrongStatus())
+	case status != http.StatusOK:
+		return a.wrongStatus()
+	case !s.isStream(a.response):
 		return errNoStream
 	}
 	a.limit.N = 1 << 62
@@ -133,9 +141,15 @@ func (a *answer) close() {
 
 func (a *answer) deadline(t time.Time) { _ = a.conn.SetReadDeadline(t) }
 
-// request asks the worker and returns its answer with status 200. Connecting,
-// the TLS handshake, the head and the body are a step each; the deadline of
-// the body's step is set. The end of ctx ends all of them.
+// wrongStatus tells of any status but 200. A redirect is one of them: where
+// it leads was never allowed by anybody.
+func (a *answer) wrongStatus() error {
+	return fmt.Errorf("worker answered with status %d", a.response.StatusCode)
+}
+
+// request asks the worker and returns its answer, whatever its status.
+// Connecting, the TLS handshake, the head and the body are a step each; the
+// deadline of the body's step is set. The end of ctx ends all of them.
 func (s *Links) request(ctx context.Context, t Target, accept string) (*answer, error) {
 	token, err := s.Token()
 	if err != nil {
@@ -178,9 +192,6 @@ func (a *answer) exchange(s *Links, t Target, accept, token string) error {
 		if a.response.StatusCode >= 200 || a.response.StatusCode == http.StatusSwitchingProtocols {
 			break
 		}
-	}
-	if a.response.StatusCode != http.StatusOK {
-		return fmt.Errorf("worker answered with status %d", a.response.StatusCode)
 	}
 	a.deadline(s.Dialer.aStep())
 	return nil

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"regexp"
 
 	"sluice/internal/authz"
 )
@@ -26,8 +25,6 @@ type staticWorker struct {
 	live   *authz.Live   // while a connection made for the request stands
 }
 
-var idForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,127}$`)
-
 func staticWorkers(mode Mode, list []StaticWorker) (map[string]*staticWorker, error) {
 	if mode != Static {
 		return nil, nil
@@ -47,7 +44,7 @@ func staticWorkers(mode Mode, list []StaticWorker) (map[string]*staticWorker, er
 }
 
 func (w StaticWorker) build() (*staticWorker, error) {
-	if !idForm.MatchString(w.ID) || !idForm.MatchString(w.PluginID) {
+	if !authz.ValidID(w.ID) || !authz.ValidID(w.PluginID) {
 		return nil, fmt.Errorf("id %q and pluginId %q must be ids", w.ID, w.PluginID)
 	}
 	if _, err := ParseURL(w.URL); err != nil {
@@ -80,11 +77,12 @@ func (s *Links) Override(kind authz.Kind, id string) (*authz.Record, bool) {
 }
 
 // staticLive is the operator's document where a connection made for this
-// request stands, or stood when its channel was opened: a channel's own
-// connection tells of its end.
+// request stands, or the request's channel is on one: that connection tells
+// of its own end.
 func (s *Links) staticLive(req *authz.Request, worker *authz.Record) *authz.Live {
 	w := s.static[worker.ID]
-	if w == nil || worker.URL != w.record.URL || (req.Conn == nil && req.Channel == nil) {
+	connected := req.Conn != nil || req.Channel != nil && req.Channel.WorkerID == worker.ID
+	if w == nil || worker.URL != w.record.URL || !connected {
 		return nil
 	}
 	return w.live

@@ -1,0 +1,20 @@
+package worker
+
+import "sluice/internal/authz"
+
+// Running says whether Run has begun.
+func (s *Links) Running() bool {
+	s.crew.mu.Lock()
+	defer s.crew.mu.Unlock()
+	return s.crew.ctx != nil
+}
+
+// Revisit makes the link ask for a stream again, as after its time.
+func (s *Links) Revisit(worker *authz.Record) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.workers[worker.ID].links[worker.URL].noStream = s.workers[worker.ID].links[worker.URL].noStream.Add(-revisit)
+}
+
+// FlowLimit is how many lines a stream may write at once.
+const FlowLimit = linesAtOnce
