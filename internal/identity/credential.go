@@ -16,21 +16,27 @@ const (
 	protocolPrefix = "sluice.bearer."
 )
 
-// tokenOfHeader reads "Bearer" SP token68 (RFC 6750 section 2.1).
-func tokenOfHeader(value string) (string, bool) {
+// tokenOfHeader reads "Bearer" SP token68 (RFC 6750 section 2.1); "" is none.
+func tokenOfHeader(value string) string {
 	token, ok := strings.CutPrefix(value, scheme)
-	return token, ok && isToken68(token)
+	if !ok || !isToken68(token) {
+		return ""
+	}
+	return token
 }
 
-// tokenOfProtocol reads the token out of a subprotocol. The prefix counts in
-// its documented case alone, the encoding in its canonical form alone.
-func tokenOfProtocol(protocol string) (string, bool) {
+// tokenOfProtocol reads the token out of a subprotocol; "" is none. The prefix
+// counts in its documented case alone, the encoding in its canonical form.
+func tokenOfProtocol(protocol string) string {
 	encoded, ok := strings.CutPrefix(protocol, protocolPrefix)
 	if !ok || len(encoded) > base64.RawURLEncoding.EncodedLen(MaxToken) {
-		return "", false
+		return ""
 	}
 	token, err := base64.RawURLEncoding.Strict().DecodeString(encoded)
-	return string(token), err == nil && isToken68(string(token))
+	if err != nil || !isToken68(string(token)) {
+		return ""
+	}
+	return string(token)
 }
 
 // isToken68 reports 1 to MaxToken characters of RFC 9110 section 11.2.
@@ -65,7 +71,7 @@ func isSeveral(value string) bool {
 
 // splitProtocols parts the credentials from the other offered subprotocols,
 // however many header lines they are spread over.
-func splitProtocols(values []string) (c Caller, credentials []string) {
+func splitProtocols(values []string) (others, credentials []string) {
 	for _, value := range values {
 		for protocol := range strings.SplitSeq(value, ",") {
 			protocol = strings.Trim(protocol, " \t")
@@ -73,12 +79,11 @@ func splitProtocols(values []string) (c Caller, credentials []string) {
 			case isCredential(protocol):
 				credentials = append(credentials, protocol)
 			case protocol != "":
-				c.Protocols = append(c.Protocols, protocol)
+				others = append(others, protocol)
 			}
 		}
 	}
-	c.Credential = len(credentials) > 0
-	return c, credentials
+	return others, credentials
 }
 
 // isCredential takes the prefix in any case, so that a misspelt credential is

@@ -30,19 +30,6 @@ type Bearer interface {
 	Current(p *authz.Principal) *authz.Principal
 }
 
-// Caller is what the credentials of a request say.
-type Caller struct {
-	// Principal is nil when there is no credential, and when it cannot be read
-	// or nobody knows it: to the caller both are the same 401.
-	Principal *authz.Principal
-	// Protocols are the offered WebSocket subprotocols in their order, without
-	// the credential.
-	Protocols []string
-	// Credential says that a subprotocol was a credential. It is consumed:
-	// never forwarded, selected or logged.
-	Credential bool
-}
-
 // Identifier finds out who calls. It is safe for concurrent use.
 type Identifier struct{ bearers []Bearer }
 
@@ -50,29 +37,31 @@ type Identifier struct{ bearers []Bearer }
 // nobody is known.
 func New(bearers ...Bearer) *Identifier { return &Identifier{bearers} }
 
-// Identify reads the credentials of r. Nothing but the Authorization header
-// and the offered subprotocols is one: no cookie, no query, no other header.
-func (i *Identifier) Identify(r *http.Request) (Caller, error) {
+// Identify returns whom the credential of r stands for; nil when there is
+// none, and when it cannot be read or nobody knows it: to the caller all three
+// are the same 401. Nothing but the Authorization header and the offered
+// WebSocket subprotocols is a credential: no cookie, no query, no other header.
+func (i *Identifier) Identify(r *http.Request) (*authz.Principal, error) {
 	authorization := r.Header["Authorization"]
-	caller, tokens := splitProtocols(r.Header["Sec-Websocket-Protocol"])
+	others, credentials := splitProtocols(r.Header["Sec-Websocket-Protocol"])
 	switch {
-	case len(authorization)+len(tokens) > 1, len(authorization) == 1 && isSeveral(authorization[0]):
-		return Caller{}, ErrSeveralCredentials
-	case len(tokens) == 1 && len(caller.Protocols) == 0:
-		return Caller{}, ErrCredentialAlone
-	case len(tokens) == 1:
-		if token, ok := tokenOfProtocol(tokens[0]); ok {
-			caller.Principal = i.principal(token)
-		}
+	case len(authorization)+len(credentials) > 1, len(authorization) == 1 && isSeveral(authorization[0]):
+		return nil, ErrSeveralCredentials
+	case len(credentials) == 1 && len(others) == 0:
+		return nil, ErrCredentialAlone
+	case len(credentials) == 1:
+		return i.principal(tokenOfProtocol(credentials[0])), nil
 	case len(authorization) == 1:
-		if token, ok := tokenOfHeader(authorization[0]); ok {
-			caller.Principal = i.principal(token)
-		}
+		return i.principal(tokenOfHeader(authorization[0])), nil
 	}
-	return caller, nil
+	return nil, nil
 }
 
+// principal returns whom a token stands for; "" is none that could be read.
 func (i *Identifier) principal(token string) *authz.Principal {
+	if token == "" {
+		return nil
+	}
 	for _, b := range i.bearers {
 		if p := b.Principal(token); p != nil {
 			return p
@@ -107,8 +96,8 @@ func (*Identifier) Scrub(h http.Header) http.Header {
 		return out
 	}
 	delete(out, "Sec-Websocket-Protocol")
-	if kept, _ := splitProtocols(offered); len(kept.Protocols) > 0 {
-		out["Sec-Websocket-Protocol"] = []string{strings.Join(kept.Protocols, ", ")}
+	if kept, _ := splitProtocols(offered); len(kept) > 0 {
+		out["Sec-Websocket-Protocol"] = []string{strings.Join(kept, ", ")}
 	}
 	return out
 }

@@ -121,32 +121,18 @@ func TestTheCallerIsFoundByTheDocumentedFormsAlone(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			caller, err := identifier.Identify(tt.request)
+			principal, err := identifier.Identify(tt.request)
 			if !errors.Is(err, tt.err) {
 				t.Fatalf("error is %v, want %v", err, tt.err)
 			}
 			subject := ""
-			if caller.Principal != nil {
-				subject = caller.Principal.Subject
+			if principal != nil {
+				subject = principal.Subject
 			}
 			if subject != tt.subject {
 				t.Errorf("caller is %q, want %q", subject, tt.subject)
 			}
 		})
-	}
-}
-
-func TestACredentialSubprotocolIsConsumed(t *testing.T) {
-	tokens, _ := openTokens(t, line("alice", "acme", aliceToken, ""))
-	caller, err := New(tokens).Identify(asked("/", "Sec-WebSocket-Protocol: a, "+offer(aliceToken), "Sec-WebSocket-Protocol: b"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([]string{"a", "b"}, caller.Protocols); diff != "" || !caller.Credential {
-		t.Errorf("left are %v (credential %v)", caller.Protocols, caller.Credential)
-	}
-	if caller, _ = New(tokens).Identify(asked("/", "Sec-WebSocket-Protocol: a")); caller.Credential {
-		t.Error("a plain subprotocol was taken for a credential")
 	}
 }
 
@@ -171,9 +157,9 @@ func TestScrubbedHeadersHoldNoCredential(t *testing.T) {
 }
 
 func TestWithoutBearersNobodyIsKnown(t *testing.T) {
-	caller, err := New().Identify(asked("/", "Authorization: Bearer "+aliceToken))
-	if err != nil || caller.Principal != nil {
-		t.Errorf("got %v, %v", caller, err)
+	principal, err := New().Identify(asked("/", "Authorization: Bearer "+aliceToken))
+	if err != nil || principal != nil {
+		t.Errorf("got %v, %v", principal, err)
 	}
 	if New().Current(nil) != nil {
 		t.Error("nobody became somebody")
@@ -201,11 +187,11 @@ func FuzzIdentify(f *testing.F) {
 		if protocols != "" {
 			h["Sec-Websocket-Protocol"] = []string{protocols}
 		}
-		caller, err := identifier.Identify(&http.Request{Header: h})
-		if err != nil && caller.Principal != nil {
+		principal, err := identifier.Identify(&http.Request{Header: h})
+		if err != nil && principal != nil {
 			t.Error("an error came with a principal")
 		}
-		if caller.Principal != nil && authorization != "Bearer "+aliceToken && !strings.Contains(protocols, offer(aliceToken)) {
+		if principal != nil && authorization != "Bearer "+aliceToken && !strings.Contains(protocols, offer(aliceToken)) {
 			t.Errorf("%q and %q were taken for alice", authorization, protocols)
 		}
 		for _, value := range identifier.Scrub(h)["Sec-Websocket-Protocol"] {
@@ -228,7 +214,7 @@ func BenchmarkIdentify(b *testing.B) {
 	identifier, r := New(tokens), asked("/", "Authorization: Bearer "+aliceToken)
 	b.ReportAllocs()
 	for b.Loop() {
-		if caller, _ := identifier.Identify(r); caller.Principal == nil {
+		if p, _ := identifier.Identify(r); p == nil {
 			b.Fatal("alice is not known")
 		}
 	}
