@@ -4,8 +4,7 @@
 //
 // Recording never waits: a record goes into a bounded queue, and what does
 // not fit is dropped and counted. A record is put together and written by
-// Run, off the request's path. The records of the last while are kept for
-// the admin listener.
+// Run, off the request's path.
 //
 // A record never holds a credential, a frame, a command line or a query
 // string. The package decides nothing and masks nothing: masking is OPA's,

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -21,8 +20,6 @@ type Options struct {
 	// Queue is how many records may wait to be written; 0: 8192. What does
 	// not fit is dropped and counted.
 	Queue int
-	// Keep is how many records are kept for Recent and Get; 0: none.
-	Keep int
 	// Labels stand in every record, as OPA's do.
 	Labels map[string]string
 	// Effective lists the capabilities that a lease has now; nil: none.
@@ -37,11 +34,6 @@ type Log struct {
 	labels    map[string]string
 	effective func(*authz.Snapshot, *authz.Live) []authz.Capability
 	dropped   atomic.Int64
-
-	mu   sync.Mutex
-	keep int
-	ring []*Event // the last keep records, next is the oldest
-	next int
 }
 
 // New returns a Log. It starts nothing.
@@ -53,7 +45,7 @@ func New(o Options) *Log {
 		o.Effective = func(*authz.Snapshot, *authz.Live) []authz.Capability { return nil }
 	}
 	l := &Log{
-		sink: o.Out, queue: make(chan *entry, o.Queue), labels: o.Labels, keep: o.Keep, effective: o.Effective,
+		sink: o.Out, queue: make(chan *entry, o.Queue), labels: o.Labels, effective: o.Effective,
 	}
 	if o.Out != nil {
 		l.out = bufio.NewWriterSize(o.Out, 64<<10)
@@ -122,7 +114,6 @@ func (l *Log) drain() error {
 
 func (l *Log) write(e *entry) {
 	ev := l.event(e)
-	l.remember(ev)
 	if l.out == nil {
 		return
 	}
@@ -143,38 +134,6 @@ func (l *Log) flush() {
 		l.dropped.Add(1)
 		l.out.Reset(l.sink) // a bufio.Writer keeps its error; the next record tries again
 	}
-}
-
-func (l *Log) remember(ev *Event) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	switch {
-	case l.keep == 0:
-	case len(l.ring) < l.keep:
-		l.ring = append(l.ring, ev)
-	default:
-		l.ring[l.next] = ev
-		l.next = (l.next + 1) % l.keep
-	}
-}
-
-// Get returns the kept record of a decision.
-func (l *Log) Get(id string) (*Event, bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, ev := range l.ring {
-		if ev.DecisionID == id {
-			return ev, true
-		}
-	}
-	return nil, false
-}
-
-// Recent returns the kept records, the oldest first.
-func (l *Log) Recent() []*Event {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return append(append([]*Event{}, l.ring[l.next:]...), l.ring[:l.next]...)
 }
 
 // RecordRevocation does nothing: the delay is a metric's.

@@ -1,0 +1,453 @@
+package channel
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"sluice/internal/authz"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// policy answers rechecks; what a decision is made of is tested elsewhere.
+type policy struct {
+	mu     sync.Mutex
+	answer func(context.Context, *authz.Request) authz.Decision
+	asked  atomic.Int32
+}
+
+func (p *policy) set(answer func(context.Context, *authz.Request) authz.Decision) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.answer = answer
+}
+
+func (p *policy) Authorize(ctx context.Context, req *authz.Request, _ func(*authz.Decision) authz.Reason) authz.Decision {
+	p.asked.Add(1)
+	p.mu.Lock()
+	answer := p.answer
+	p.mu.Unlock()
+	return answer(ctx, req)
+}
+
+// credentials maps a principal to what it stands for now.
+type credentials struct{ now sync.Map }
+
+func (c *credentials) Current(p *authz.Principal) *authz.Principal {
+	if now, ok := c.now.Load(p); ok {
+		q, _ := now.(*authz.Principal)
+		return q
+	}
+	return p
+}
+
+// keeper counts what is retained.
+type keeper struct{ held atomic.Int32 }
+
+func (k *keeper) Retain(string)  { k.held.Add(1) }
+func (k *keeper) Release(string) { k.held.Add(-1) }
+
+type records struct {
+	mu     sync.Mutex
+	ends   []Summary
+	delays []time.Duration
+}
+
+func (r *records) RecordEnd(s *Summary) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ends = append(r.ends, *s)
+}
+
+func (r *records) RecordRevocation(d time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.delays = append(r.delays, d)
+}
+
+type fixture struct {
+	*Register
+	policy         *policy
+	credentials    *credentials
+	facts, workers keeper
+	records        records
+	caller         *authz.Principal
+	expires        *time.Time // of the lease
+}
+
+func defaults() Limits {
+	return Limits{
+		RevocationBound: time.Second, RecheckInterval: 30 * time.Second, IdleTimeout: time.Hour, MaxLifetime: 12 * time.Hour,
+		MaxOpen: 100, MaxPerLease: 100, MaxPerTenant: 100,
+	}
+}
+
+func newFixture(l Limits) *fixture {
+	f := &fixture{
+		policy: &policy{}, credentials: &credentials{},
+		caller: &authz.Principal{Subject: "agent", TenantID: "acme"},
+	}
+	f.policy.set(func(context.Context, *authz.Request) authz.Decision { return f.allow() })
+	f.Register = New(Options{
+		Authorizer: f.policy, Callers: f.credentials, Facts: &f.facts, Workers: &f.workers,
+		Recorder: &f.records, Limits: l, Log: slog.New(slog.DiscardHandler),
+	})
+	return f
+}
+
+func (f *fixture) allow() authz.Decision {
+	lease := &authz.Record{Kind: authz.KindLease, TenantID: "acme", Pin: authz.Pin{WorkerID: "wrk"}, ExpiresAt: f.expires}
+	return authz.Decision{
+		ID: authz.NewID(), Allow: true, Code: authz.CodeAllow,
+		View: authz.View{Fresh: true, Snapshot: &authz.Snapshot{Lease: lease}},
+		Live: &authz.Live{ID: "wrk", Generation: "g1"},
+	}
+}
+
+func deny(code authz.Code) func(context.Context, *authz.Request) authz.Decision {
+	return func(context.Context, *authz.Request) authz.Decision {
+		d := authz.Deny(code, "TEST")
+		d.ID = authz.NewID()
+		return d
+	}
+}
+
+// run runs the register until the test's bubble is over.
+func (f *fixture) run(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = f.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+}
+
+// open reserves and commits a channel that is done with when it is cut.
+func (f *fixture) open(t *testing.T, lease string) *Channel {
+	t.Helper()
+	c := f.reserve(t, lease)
+	if !c.Commit(f.allow(), func() { go c.Done() }) {
+		t.Fatal("the channel did not open")
+	}
+	return c
+}
+
+func (f *fixture) reserve(t *testing.T, lease string) *Channel {
+	t.Helper()
+	d := f.allow()
+	c, reason := f.Reserve(&authz.Request{LeaseID: lease, Principal: f.caller, Kind: authz.Duplex}, &d)
+	if reason != "" {
+		t.Fatalf("refused: %s", reason)
+	}
+	c.Decided(d)
+	return c
+}
+
+func (f *fixture) mustBeEmpty(t *testing.T) {
+	t.Helper()
+	if f.Len() != 0 || len(f.byLease) != 0 || len(f.byWorker) != 0 || len(f.byTenant) != 0 {
+		t.Errorf("left over: %d channels, %d leases, %d workers, %d tenants", f.Len(), len(f.byLease), len(f.byWorker), len(f.byTenant))
+	}
+	if f.facts.held.Load() != 0 || f.workers.held.Load() != 0 {
+		t.Errorf("retained: %d leases, %d workers", f.facts.held.Load(), f.workers.held.Load())
+	}
+}
+
+func TestAChangeEndsExactlyTheChannelsThatLostTheirRight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(defaults())
+		f.run(t)
+		mine, neighbour := f.open(t, "lease-1"), f.open(t, "lease-2")
+		f.policy.set(func(_ context.Context, req *authz.Request) authz.Decision {
+			if req.Phase != authz.Recheck || req.Channel == nil || req.Channel.Generation != "g1" {
+				t.Errorf("asked %+v", req)
+			}
+			if req.LeaseID == "lease-1" {
+				return deny(authz.CodeDuplexDenied)(nil, req)
+			}
+			return f.allow()
+		})
+		f.LeaseChanged("lease-1")
+		f.LeaseChanged("lease-2")
+		synctest.Wait()
+		e := mine.Ending()
+		if e == nil || e.Why != Revoked || e.Code != string(authz.CodeDuplexDenied) || e.Close != 1008 || e.Since.IsZero() {
+			t.Errorf("ended with %+v", e)
+		}
+		if neighbour.Ending() != nil {
+			t.Errorf("the neighbour ended with %+v", neighbour.Ending())
+		}
+		if len(f.records.delays) != 1 || len(f.records.ends) != 1 {
+			t.Errorf("recorded %+v", &f.records)
+		}
+		neighbour.End(EndOperator)
+		synctest.Wait()
+		f.mustBeEmpty(t)
+	})
+}
+
+func TestEveryKindOfChangeAsksAgain(t *testing.T) {
+	for name, change := range map[string]func(*fixture){
+		"lease":      func(f *fixture) { f.LeaseChanged("lease-1") },
+		"worker":     func(f *fixture) { f.WorkerChanged("wrk") },
+		"everything": func(f *fixture) { f.EverythingChanged() },
+		"the timer":  func(*fixture) { time.Sleep(31 * time.Second) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(defaults())
+				f.run(t)
+				c := f.open(t, "lease-1")
+				f.policy.set(deny(authz.CodeUnavailable))
+				change(f)
+				synctest.Wait()
+				if e := c.Ending(); e == nil || e.Why != Undecided || e.Close != 1011 {
+					t.Errorf("ended with %+v", e)
+				}
+			})
+		})
+	}
+}
+
+func TestAChannelEndsWhenItsLeaseExpiresAndNotBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(defaults())
+		at := time.Now().Add(10 * time.Second)
+		f.expires = &at
+		f.run(t)
+		c := f.open(t, "lease-1")
+		f.policy.set(deny(authz.CodeDuplexDenied))
+		time.Sleep(10*time.Second - time.Millisecond)
+		synctest.Wait()
+		if c.Ending() != nil {
+			t.Fatal("ended before its expiry")
+		}
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		if c.Ending() == nil {
+			t.Fatal("outlived its expiry")
+		}
+	})
+}
+
+func TestAChannelEndsWhenItsCallersCredentialExpires(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(defaults())
+		at := time.Now().Add(5 * time.Second)
+		f.caller.ExpiresAt = &at
+		f.run(t)
+		c := f.open(t, "lease-1")
+		f.policy.set(deny(authz.CodeCredentialExpired))
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if e := c.Ending(); e == nil || e.Code != string(authz.CodeCredentialExpired) {
+			t.Fatalf("ended with %+v", e)
+		}
+	})
+}
+
+func TestAWithdrawnCredentialIsNobodys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(defaults())
+		f.run(t)
+		c := f.open(t, "lease-1")
+		f.policy.set(func(_ context.Context, req *authz.Request) authz.Decision {
+			if req.Principal != nil {
+				t.Errorf("asked for %+v", req.Principal)
+			}
+			return authz.Deny(authz.CodeUnauthenticated, authz.ReasonUnauthenticated)
+		})
+		f.credentials.now.Store(f.caller, (*authz.Principal)(nil))
+		f.EverythingChanged()
+		synctest.Wait()
+		if e := c.Ending(); e == nil || e.Close != 1008 {
+			t.Fatalf("ended with %+v", e)
+		}
+		f.mustBeEmpty(t)
+	})
+}
+
+func TestARecheckThatTakesTooLongEndsTheChannelInsideTheBound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(defaults())
+		f.run(t)
+		c := f.open(t, "lease-1")
+		f.policy.set(func(ctx context.Context, _ *authz.Request) authz.Decision {
+			<-ctx.Done()
+			return authz.Unavailable(authz.ReasonEvaluationTimeout)
+		})
+		f.LeaseChanged("lease-1")
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if e := c.Ending(); e == nil || e.Why != Undecided {
+			t.Fatalf("ended with %+v", e)
+		}
+	})
+}
+
+func TestAChangeDuringOpeningRefusesTheOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(defaults())
+		f.run(t)
+		c := f.reserve(t, "lease-1")
+		f.policy.set(deny(authz.CodeDuplexDenied))
+		f.LeaseChanged("lease-1")
+		<-c.Context().Done()
+		if c.Commit(f.allow(), func() { t.Error("cut a channel that never opened") }) {
+			t.Error("opened in spite of its ending")
+		}
+		c.Done()
+		if len(f.records.ends) != 1 || f.records.ends[0].Committed {
+			t.Errorf("recorded %+v", f.records.ends)
+		}
+		f.mustBeEmpty(t)
+	})
+}
+
+func TestAChangeWhileARecheckRunsIsJudgedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(defaults())
+		f.run(t)
+		c := f.open(t, "lease-1")
+		entered, leave := make(chan struct{}), make(chan struct{})
+		f.policy.set(func(context.Context, *authz.Request) authz.Decision {
+			close(entered)
+			<-leave
+			return f.allow() // on facts from before the change
+		})
+		f.LeaseChanged("lease-1")
+		<-entered
+		f.policy.set(deny(authz.CodeDuplexDenied))
+		f.LeaseChanged("lease-1")
+		close(leave)
+		synctest.Wait()
+		if c.Ending() == nil {
+			t.Error("the second change was lost")
+		}
+	})
+}
+
+func TestLimitsOfTimeEndAChannel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := defaults()
+		l.IdleTimeout, l.MaxLifetime = time.Minute, 3*time.Minute
+		f := newFixture(l)
+		f.run(t)
+		idle, busy := f.open(t, "lease-1"), f.open(t, "lease-2")
+		for range 179 {
+			time.Sleep(time.Second)
+			busy.Touch()
+		}
+		synctest.Wait()
+		if e := idle.Ending(); e == nil || e.Why != Idle || e.Close != 1001 {
+			t.Errorf("the idle channel ended with %+v", e)
+		}
+		if busy.Ending() != nil {
+			t.Errorf("the busy channel ended early with %+v", busy.Ending())
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if e := busy.Ending(); e == nil || e.Why != Lifetime {
+			t.Errorf("the busy channel ended with %+v", e)
+		}
+	})
+}
+
+func TestAPolicyLowersLimitsAndNeverRaisesThem(t *testing.T) {
+	f := newFixture(defaults())
+	d := f.allow()
+	d.Limits = authz.Limits{IdleTimeout: time.Minute, MaxLifetime: 100 * time.Hour, MaxMessageBytes: 1000}
+	c, _ := f.Reserve(&authz.Request{LeaseID: "lease-1", Principal: f.caller}, &d)
+	defer c.Done()
+	if want := (authz.Limits{IdleTimeout: time.Minute, MaxLifetime: 12 * time.Hour, MaxMessageBytes: 1000}); c.Limits != want {
+		t.Errorf("in force: %+v, want %+v", c.Limits, want)
+	}
+}
+
+func TestPlacesAreGivenOutExactlyAlsoInABurst(t *testing.T) {
+	l := defaults()
+	l.MaxPerLease = 10
+	f := newFixture(l)
+	var wg sync.WaitGroup
+	var got atomic.Int32
+	for range 200 {
+		wg.Go(func() {
+			d := f.allow()
+			if c, reason := f.Reserve(&authz.Request{LeaseID: "lease-1", Principal: f.caller}, &d); reason == "" {
+				got.Add(1)
+				defer c.Done()
+				<-time.After(20 * time.Millisecond)
+			}
+		})
+	}
+	wg.Wait()
+	if got.Load() < 10 {
+		t.Errorf("%d places were given out", got.Load())
+	}
+	f.mustBeEmpty(t)
+}
+
+func TestAPlaceBelongsToTheTenantThatTookIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(defaults())
+		f.run(t)
+		c := f.open(t, "lease-1")
+		f.credentials.now.Store(f.caller, &authz.Principal{Subject: "agent", TenantID: "other"})
+		f.EverythingChanged()
+		synctest.Wait()
+		c.End(EndOperator)
+		synctest.Wait()
+		f.mustBeEmpty(t)
+	})
+}
+
+func TestDrainEndsEveryChannelSpreadOverTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(defaults())
+		f.run(t)
+		for range 10 {
+			f.open(t, "lease-1")
+		}
+		started := time.Now()
+		f.Drain(t.Context(), 10*time.Second)
+		if took := time.Since(started); took < 8*time.Second || took > 11*time.Second {
+			t.Errorf("drained in %v", took)
+		}
+		for _, s := range f.records.ends {
+			if s.Ending.Why != Drain || s.Ending.Close != 1001 || s.Ending.DecisionID == "" {
+				t.Errorf("recorded %+v", s.Ending)
+			}
+		}
+		f.mustBeEmpty(t)
+	})
+}
+
+func TestTheFirstEndingWins(t *testing.T) {
+	f := newFixture(defaults())
+	c := f.reserve(t, "lease-1")
+	if !c.End(EndOperator) || c.End(EndDrain) {
+		t.Error("the second ending won")
+	}
+	c.Done()
+	c.Done() // does nothing
+	if len(f.records.ends) != 1 || f.records.ends[0].Ending.Why != Operator {
+		t.Errorf("recorded %+v", f.records.ends)
+	}
+}
+
+func TestTheZeroDecisionEndsAChannelAsUndecided(t *testing.T) {
+	if e := Denied(authz.Decision{}, time.Time{}); e.Why != Undecided || e.Code != string(authz.CodeUnavailable) || e.Close != 1011 {
+		t.Errorf("ends with %+v", e)
+	}
+}
