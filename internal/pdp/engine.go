@@ -1,0 +1,185 @@
+package pdp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"sluice/internal/authz"
+)
+
+// Engine is the authz.Policy that asks Rego. Its methods are safe for
+// concurrent use. Questions are answered while Run runs; before, they wait,
+// and after it ended they are denied.
+type Engine struct {
+	options  Options
+	set      atomic.Pointer[policySet]
+	opens    *lane
+	rechecks *lane
+	stopped  chan struct{} // closed when Run ended
+
+	reload sync.Mutex // one at a time
+	fault  atomic.Pointer[error]
+}
+
+// New returns an engine without a policy set: Reload or Run loads one. It
+// starts nothing.
+func New(o Options) (*Engine, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, fmt.Errorf("configuring policies: %w", err)
+	}
+	return &Engine{
+		options: o,
+		opens:   &lane{queue: make(chan *job, o.Queue), evaluators: o.Evaluators, timeout: o.Timeout},
+		rechecks: &lane{
+			queue: make(chan *job, o.Queue), evaluators: max(1, o.Evaluators/2), timeout: o.Timeout, retries: true,
+		},
+		stopped: make(chan struct{}),
+	}, nil
+}
+
+var errNotLoaded = errors.New("no policy set has been loaded")
+
+// Ready is nil when a policy set is active, or says why none is.
+func (e *Engine) Ready() error {
+	if e.set.Load() != nil {
+		return nil
+	}
+	if fault := e.fault.Load(); fault != nil {
+		return fmt.Errorf("%s: %w", authz.ReasonPolicyNotLoaded, *fault)
+	}
+	return fmt.Errorf("%s: %w", authz.ReasonPolicyNotLoaded, errNotLoaded)
+}
+
+// Revision names the content of the active set: the shipped packages' and,
+// after a dash, the team's. It is "" while none is active.
+func (e *Engine) Revision() string {
+	if set := e.set.Load(); set != nil {
+		return set.revision
+	}
+	return ""
+}
+
+// Capabilities is part of authz.Policy.
+func (e *Engine) Capabilities() []authz.Capability {
+	if set := e.set.Load(); set != nil {
+		return set.capabilities // sorted, and never changed
+	}
+	return nil
+}
+
+// Decide is part of authz.Policy. Rechecks have a lane of their own.
+func (e *Engine) Decide(ctx context.Context, q *authz.Question) authz.Decision {
+	if e.set.Load() == nil {
+		return authz.Unavailable(authz.ReasonPolicyNotLoaded)
+	}
+	l := e.opens
+	if q.Request.Phase == authz.Recheck {
+		l = e.rechecks
+	}
+	j := newJob(forDecision, q)
+	if reason := l.ask(ctx, e.stopped, j); reason != "" {
+		return authz.Unavailable(reason)
+	}
+	defer j.release()
+	return j.result.decision
+}
+
+// Teardown answers whether it is worth calling the worker now to destroy the
+// lease's sandbox, and why. What could not be answered is not ready, with the
+// reason.
+func (e *Engine) Teardown(ctx context.Context, q *authz.Question) (ready bool, reason string) {
+	if e.set.Load() == nil {
+		return false, string(authz.ReasonPolicyNotLoaded)
+	}
+	j := newJob(forTeardown, q)
+	if reason := e.opens.ask(ctx, e.stopped, j); reason != "" {
+		return false, string(reason)
+	}
+	defer j.release()
+	return j.result.ready, j.result.reason
+}
+
+// Effective lists the capabilities that the snapshot grants and the live
+// worker verifies, sorted. It evaluates nothing: it is nil when the active set
+// has not classified the snapshot, as when no decision got that far.
+func (e *Engine) Effective(s *authz.Snapshot, live *authz.Live) []authz.Capability {
+	set := e.set.Load()
+	if set == nil || s == nil {
+		return nil
+	}
+	for _, workersEnabled := range []bool{true, false} {
+		if kept := keptFor(set, s, workersEnabled); kept != nil {
+			return set.effective(kept, live)
+		}
+	}
+	return nil
+}
+
+// Reload builds a set from the binary's packages and the configured path, and
+// swaps it in. A bad one is refused, with the file, line and column where
+// there is one, and the old one stays.
+func (e *Engine) Reload(ctx context.Context) error {
+	e.reload.Lock()
+	defer e.reload.Unlock()
+	set, err := buildSet(ctx, e.options)
+	if err != nil {
+		err = fmt.Errorf("loading policies: %w", err)
+		e.fault.Store(&err)
+		return err
+	}
+	e.fault.Store(nil)
+	old := e.set.Load()
+	if old != nil && old.revision == set.revision {
+		return nil
+	}
+	e.set.Store(set)
+	e.options.Log.Info("policy set active", "revision", set.revision)
+	if old != nil && e.options.OnSwap != nil {
+		e.options.OnSwap()
+	}
+	return nil
+}
+
+// Run evaluates questions and follows the configured path until ctx ends. It
+// loads a set first, if none is active; one that cannot be loaded is logged
+// and tried again when the path changes.
+func (e *Engine) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var all sync.WaitGroup
+	defer close(e.stopped)
+	defer all.Wait()
+	for _, l := range []*lane{e.opens, e.rechecks} {
+		for range l.evaluators {
+			all.Go(func() { e.serve(ctx, l) })
+		}
+	}
+	if e.set.Load() == nil {
+		if err := e.Reload(ctx); err != nil {
+			e.options.Log.Error("policies refused", "error", err)
+		}
+	}
+	return e.follow(ctx)
+}
+
+var _ authz.Policy = (*Engine)(nil)
+
+// verified reports whether a live worker has, of every group of methods that a
+// capability needs, at least one.
+func (s *policySet) verified(c authz.Capability, live *authz.Live) bool {
+	groups, known := s.methods[c]
+	if !known || live == nil {
+		return false
+	}
+	for _, group := range groups {
+		if !slices.ContainsFunc(group, func(m string) bool { return slices.Contains(live.SupportedMethods, m) }) {
+			return false
+		}
+	}
+	return true
+}

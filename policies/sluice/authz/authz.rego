@@ -1,0 +1,210 @@
+# METADATA
+# title: Authorization
+# description: |
+#   May this caller have this capability of this lease now? The decision is
+#   granted when every gate passes; else it is refused with the reason of the
+#   first gate that fails.
+#
+#   The gates stand here twice: in `allow`, one conjunction, which is what an
+#   open costs, and in `first_failing`, in order, which is what an operator is
+#   told. A test holds the two equal. Undefined denies in both.
+# scope: package
+# schemas:
+#   - input: schema.input
+package sluice.authz
+
+import rego.v2
+
+# METADATA
+# title: The decision
+# description: |
+#   What the gateway asks for, on every request and recheck.
+# entrypoint: true
+decision := granted if {
+	allow
+	not data.sluice.custom.limits
+} else := object.union(granted, {"limits": data.sluice.custom.limits}) if {
+	allow
+} else := {
+	"allow": false,
+	"code": code,
+	"reason": first_failing,
+	"reasons": array.concat([first_failing], custom_reasons),
+	"status": data.sluice.tables.outward[code].status,
+	"retryable": data.sluice.tables.outward[code].retryable,
+	"message": data.sluice.tables.outward[code].message,
+}
+
+granted := {
+	"allow": true,
+	"code": "ALLOW",
+	"reason": "ALLOW",
+	"reasons": [],
+	"status": 200,
+	"retryable": false,
+	"message": "",
+}
+
+# METADATA
+# title: Whether every gate passes
+default allow := false
+
+allow if {
+	# caller: 1 to 3
+	is_object(input.principal)
+	not input.principal.expires_at_ns != null or input.principal.expires_at_ns > input.now_ns
+
+	# facts: 4 to 6
+	input.snapshot.state == "fresh"
+	is_object(input.snapshot.control)
+	input.snapshot.malformed == []
+
+	# scope: 7 to 9
+	input.snapshot.lease.tenantId == input.principal.tenantId
+	not input.request.environment_id != null or input.request.environment_id == input.snapshot.lease.environmentId
+	not input.snapshot.lease_expires_at_ns != null or input.snapshot.lease_expires_at_ns > input.now_ns
+
+	# standing, identity, driver, plugin, capability: 10 to 27
+	verdict == {"granted": true, "reason": "ALLOW"}
+
+	# custom: 28
+	data.sluice.custom.deny == set()
+
+	# worker: 29 to 32
+	input.gateway.workers_enabled == true
+	input.snapshot.worker.id == worker_id
+	not input.snapshot.worker.tenantId != null or input.snapshot.worker.tenantId == input.snapshot.lease.tenantId
+	input.snapshot.live.id == worker_id
+	input.snapshot.live.status == "running"
+	input.snapshot.worker.pluginId == input.snapshot.lease.pin.pluginId
+	input.snapshot.live.pluginId == input.snapshot.lease.pin.pluginId
+	every methods in data.sluice.tables.capabilities[input.capability].methods {
+		some method in methods
+		method in input.snapshot.live.supportedMethods
+	}
+	input.phase == "open" or input.snapshot.live.generation == input.channel.generation
+}
+
+# METADATA
+# title: The reason of the first gate that fails
+first_failing := "UNAUTHENTICATED" if {
+	not is_object(input.principal)
+} else := "CREDENTIAL_EXPIRED" if {
+	not credential_current
+} else := "CAPABILITY_UNKNOWN" if {
+	not data.sluice.tables.capabilities[input.capability]
+} else := "SNAPSHOT_STALE" if {
+	not input.snapshot.state == "fresh"
+} else := "SNAPSHOT_MISSING" if {
+	not records_known
+} else := "RECORD_MALFORMED" if {
+	not input.snapshot.malformed == []
+} else := "TENANT_MISMATCH" if {
+	not input.snapshot.lease.tenantId == input.principal.tenantId
+} else := "ENVIRONMENT_MISMATCH" if {
+	not environment_matches
+} else := "LEASE_EXPIRED" if {
+	not lease_current
+} else := record_fault if {
+	not verdict == {"granted": true, "reason": "ALLOW"}
+} else := "CUSTOM_DENY" if {
+	not data.sluice.custom.deny == set()
+} else := "WORKER_UNAVAILABLE" if {
+	not worker_available
+} else := "WORKER_CHANGED" if {
+	not worker_of_pinned_plugin
+} else := "METHOD_NOT_VERIFIED" if {
+	not methods_verified
+} else := "WORKER_CHANGED" if {
+	not generation_kept
+}
+
+# Gate 2: a credential without an expiry does not expire.
+credential_current if not input.principal.expires_at_ns != null
+
+credential_current if input.principal.expires_at_ns > input.now_ns
+
+# Gate 5: a malformed record is known to be there, and is the next gate's.
+records_known if {
+	is_object(input.snapshot.lease) or "lease" in input.snapshot.malformed
+	is_object(input.snapshot.control) or "control" in input.snapshot.malformed
+}
+
+# Gate 8: the request need not name an environment.
+environment_matches if not input.request.environment_id != null
+
+environment_matches if input.request.environment_id == input.snapshot.lease.environmentId
+
+# Gate 9
+lease_current if not input.snapshot.lease_expires_at_ns != null
+
+lease_current if input.snapshot.lease_expires_at_ns > input.now_ns
+
+# Gates 10 to 27: the classification. The gateway computes it when the records
+# change and hands it in; over raw records it is computed here.
+verdict := input.classification[input.capability] if {
+	input.classification
+} else := data.sluice.capability.classification[input.capability] if {
+	not input.classification
+}
+
+# A classification that lacks the capability is a snapshot that lacks a part.
+record_fault := verdict.reason if {
+	data.sluice.tables.verdicts[verdict.reason].granted == false
+} else := "SNAPSHOT_MISSING"
+
+# Gate 28: what is no proper reason still denies.
+custom_reasons := array.slice(sort({reason | some word in data.sluice.custom.deny; reason := custom_reason(word)}), 0, 16) if {
+	first_failing == "CUSTOM_DENY"
+} else := []
+
+custom_reason(word) := word if {
+	is_string(word)
+	count(word) > 0
+	count(hex.encode(word)) <= 256
+} else := "INVALID_REASON"
+
+# Gate 29
+worker_available if {
+	input.gateway.workers_enabled == true
+	input.snapshot.worker.id == worker_id
+	not input.snapshot.worker.tenantId != null or input.snapshot.worker.tenantId == input.snapshot.lease.tenantId
+	input.snapshot.live.id == worker_id
+	input.snapshot.live.status == "running"
+}
+
+# The lease's worker is the pinned one or, where none is pinned, the one that
+# bears the plugin's id.
+worker_id := input.snapshot.lease.pin.workerId if {
+	input.snapshot.lease.pin.workerId != null
+} else := input.snapshot.lease.pin.pluginId
+
+# Gate 30
+worker_of_pinned_plugin if {
+	input.snapshot.worker.pluginId == input.snapshot.lease.pin.pluginId
+	input.snapshot.live.pluginId == input.snapshot.lease.pin.pluginId
+}
+
+# Gate 31: verified is what the live worker says now, never what a record says.
+methods_verified if {
+	every methods in data.sluice.tables.capabilities[input.capability].methods {
+		some method in methods
+		method in input.snapshot.live.supportedMethods
+	}
+}
+
+# Gate 32: a channel stays with the process that it was opened on.
+generation_kept if input.phase == "open"
+
+generation_kept if input.snapshot.live.generation == input.channel.generation
+
+# The *capability* and *support* columns of the gates' table.
+code := "DUPLEX_CHANNEL_CAPABILITY_DENIED" if {
+	data.sluice.tables.codes[first_failing] == "capability"
+	input.capability == "duplexCommandStream"
+} else := "DUPLEX_CHANNEL_UNSUPPORTED" if {
+	data.sluice.tables.codes[first_failing] == "support"
+	input.capability == "duplexCommandStream"
+} else := "SANDBOX_CAPABILITY_DENIED" if {
+	data.sluice.tables.codes[first_failing] in {"capability", "support"}
+} else := data.sluice.tables.codes[first_failing]
