@@ -39,7 +39,7 @@ func workerHeaders(in http.Header, trusted bool, h handshake, own gatewayHeaders
 	hops := connectionNames(in)
 	for name, values := range in {
 		folded := foldName(name)
-		if hops[folded] || dropsFromRequest(name, folded, trusted) {
+		if hops[strings.ToLower(name)] || dropsFromRequest(name, folded, trusted) {
 			continue
 		}
 		if strings.HasPrefix(folded, "sec-websocket-") && h.Kind != websocketUpgrade {
@@ -166,7 +166,7 @@ func callerHeaders(in http.Header) http.Header {
 	hops := connectionNames(in)
 	for name, values := range in {
 		folded := foldName(name)
-		if !hops[folded] && !isHopByHop(folded) && !strings.HasPrefix(folded, ownPrefix) && !isSteering(folded) {
+		if !hops[strings.ToLower(name)] && !isHopByHop(folded) && !strings.HasPrefix(folded, ownPrefix) && !isSteering(folded) {
 			out[name] = slices.Clone(values)
 		}
 	}

@@ -12,7 +12,7 @@ func foldName(name string) string { return nameFolder.Replace(strings.ToLower(na
 
 var nameFolder = strings.NewReplacer("_", "-", ".", "-")
 
-// connectionNames are the folded names that the Connection headers list.
+// connectionNames are the names, lower case, that the Connection headers list.
 func connectionNames(in http.Header) map[string]bool {
 	var names map[string]bool
 	for _, v := range in["Connection"] {
@@ -20,7 +20,7 @@ func connectionNames(in http.Header) map[string]bool {
 			if names == nil {
 				names = make(map[string]bool)
 			}
-			names[foldName(strings.Trim(part, " \t"))] = true
+			names[strings.ToLower(strings.Trim(part, " \t"))] = true
 		}
 	}
 	return names
