@@ -15,15 +15,6 @@ func Kinds() []authz.Kind {
 	return []authz.Kind{authz.KindLease, authz.KindEnvironment, authz.KindPlugin, authz.KindWorker, authz.KindControl}
 }
 
-// ValidKey reports whether kind and id name a place in a store: a known kind
-// and an id, or the control record with none.
-func ValidKey(kind authz.Kind, id string) bool {
-	if kind == authz.KindControl {
-		return id == ""
-	}
-	return recordTypes[kind] != nil && ValidID(id)
-}
-
 // Decode reads one record, which stands under kind and id ("" for control),
 // exactly: what is no record of that kind in every detail is an error, a
 // *Fault with its place. The record's JSON holds the fields of the table of

@@ -1,0 +1,271 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"sluice/internal/authz"
+)
+
+// Options configure a Cache.
+type Options struct {
+	// Store is where the records are. Required.
+	Store Store
+	// MaxAge is how long a snapshot decides without being confirmed again.
+	// Default 10s.
+	MaxAge time.Duration
+	// ExtraFields are record fields beyond the table that policy may see, such
+	// as "lease.region".
+	ExtraFields []string
+	// Override, when set, is asked before the store is; a record that it
+	// answers (nil: there is none) stands in place of the store's. It must be
+	// quick, and must not change its answers.
+	Override func(kind authz.Kind, id string) (*authz.Record, bool)
+	// OnChange, when set, is called for every held lease whose snapshot became
+	// another one, or turned stale or fresh. It is called by one goroutine,
+	// off the path of requests, and must not block for long.
+	OnChange func(leaseID string)
+	// MaxLeases bounds the leases held, retained ones apart. Default 131072.
+	MaxLeases int
+	// MaxAbsent bounds the ids that are remembered as no lease, in a space of
+	// their own: a flood of made-up ids evicts no lease. Default 8192.
+	MaxAbsent int
+	// MaxBytes bounds the records held, by their text. Default 512 MiB.
+	MaxBytes int64
+	// MaxMarks bounds the revisions remembered of records that are no longer
+	// held; beyond it the longest unused are forgotten. Default 2097152.
+	MaxMarks int
+	// Log is for malformed records and the store's ups and downs. Default: none.
+	Log *slog.Logger
+}
+
+// Cache joins the records of leases into snapshots and keeps them. It is an
+// authz.Facts. New starts nothing; Run does the reading and watching.
+//
+// A snapshot goes round like this:
+//
+//	          first request, Retain              every record read
+//	(unknown) ---------------------> (reading) --------------------> (joined)
+//	                                     ^                              |
+//	                                     |  a record changed, expired,  |
+//	                                     +------ or a new epoch --------+
+//
+// A joined snapshot of the running epoch, none of whose records is known to
+// have changed, is handed out without a lock of the cache's own and without a
+// store call. The epoch's confirmation gives its age.
+type Cache struct {
+	opt  Options
+	base time.Time // the origin of every time here, on the monotonic clock
+
+	epoch atomic.Pointer[epoch] // nil before the first Up
+	first chan struct{}         // closed at the first Up
+
+	index index // of held by lease id; for the path of a hit
+
+	mu      sync.Mutex // guards what is below, and every held and entry
+	up      bool
+	downErr error
+	resyncs uint64
+	entries map[Key]*entry
+	marks   *marks
+	active  map[*held]struct{} // retained or waited for
+	waiting int                // requests that wait for a read
+	leases  segment
+	absent  segment
+	bytes   int64
+	queue   []*entry // to be read
+	failed  map[*entry]struct{}
+	notices []*held // to be told of
+	work    chan struct{}
+	notice  chan struct{}
+}
+
+// epoch is a time in which the store told of every change. Its confirmation
+// only advances, and stays readable when it is over.
+type epoch struct {
+	confirmed atomic.Int64 // since Cache.base
+}
+
+const (
+	// How long a request waits for a read: with a snapshot that still may
+	// decide by its age, and without any.
+	waitHeld   = 80 * time.Millisecond
+	waitUnseen = 450 * time.Millisecond
+	// readTimeout is for one round of reading.
+	readTimeout = 400 * time.Millisecond
+	// maxWaiting bounds the requests that wait for a read.
+	maxWaiting = 16384
+	// readyGrace is how long the store may be out of reach before the gateway
+	// says that it is not ready: long enough to reconnect.
+	readyGrace = 3 * time.Second
+)
+
+// NewCache returns a Cache that holds nothing yet.
+func NewCache(opt Options) (*Cache, error) {
+	if opt.Store == nil {
+		return nil, errors.New("snapshot cache: no store")
+	}
+	if opt.MaxAge < 0 || opt.MaxLeases < 0 || opt.MaxAbsent < 0 || opt.MaxBytes < 0 || opt.MaxMarks < 0 {
+		return nil, errors.New("snapshot cache: a limit is negative")
+	}
+	if err := CheckExtraFields(opt.ExtraFields); err != nil {
+		return nil, err
+	}
+	opt.MaxAge = or(opt.MaxAge, 10*time.Second)
+	opt.MaxLeases = or(opt.MaxLeases, 131072)
+	opt.MaxAbsent = or(opt.MaxAbsent, 8192)
+	opt.MaxBytes = or(opt.MaxBytes, 512<<20)
+	opt.MaxMarks = or(opt.MaxMarks, 2097152)
+	if opt.Log == nil {
+		opt.Log = slog.New(slog.DiscardHandler)
+	}
+	c := &Cache{
+		opt: opt, base: time.Now(), first: make(chan struct{}),
+		entries: map[Key]*entry{}, marks: newMarks((opt.MaxMarks + 1) / 2),
+		active: map[*held]struct{}{}, failed: map[*entry]struct{}{},
+		leases: segment{max: opt.MaxLeases}, absent: segment{max: opt.MaxAbsent},
+		work: make(chan struct{}, 1), notice: make(chan struct{}, 1),
+		downErr: errors.New("the store was not reached yet"),
+	}
+	c.index.init()
+	return c, nil
+}
+
+func or[T comparable](v, otherwise T) T {
+	var zero T
+	if v == zero {
+		return otherwise
+	}
+	return v
+}
+
+// Snapshot implements authz.Facts. For a confirmed snapshot it takes no lock
+// but the index's, allocates nothing and asks nobody. Else it waits for a
+// read that it shares with everyone who asks for the same records: at most
+// 80ms where a snapshot is held that still may decide by its age, at most
+// 450ms where none is.
+func (c *Cache) Snapshot(ctx context.Context, leaseID string) authz.View {
+	if h := c.index.get(leaseID); h != nil {
+		if view, ok := c.hit(h); ok {
+			return view
+		}
+	}
+	return c.miss(ctx, leaseID)
+}
+
+func (c *Cache) hit(h *held) (authz.View, bool) {
+	j := h.joined.Load()
+	if j == nil || j.epoch != c.epoch.Load() {
+		return authz.View{}, false
+	}
+	now := c.now()
+	if !j.stands(now) {
+		return authz.View{}, false
+	}
+	if !h.used.Load() {
+		h.used.Store(true)
+	}
+	return c.view(j, now, nil), true
+}
+
+// view judges the age of j.
+func (c *Cache) view(j *joined, now time.Duration, err error) authz.View {
+	confirmed := j.confirmed()
+	v := authz.View{Snapshot: j.snapshot, Confirmed: c.base.Add(confirmed), Fresh: now-confirmed <= c.opt.MaxAge}
+	if !v.Fresh {
+		v.Err = c.whyStale(now-confirmed, err)
+	}
+	return v
+}
+
+func (c *Cache) whyStale(age time.Duration, err error) error {
+	if err == nil {
+		c.mu.Lock()
+		err = c.downErr
+		c.mu.Unlock()
+	}
+	if err == nil {
+		err = errors.New("the store does not confirm")
+	}
+	return fmt.Errorf("snapshot was not confirmed for %s: %w", age.Round(time.Millisecond), err)
+}
+
+// now is the time since base: one monotonic reading, no wall clock.
+func (c *Cache) now() time.Duration { return time.Since(c.base) }
+
+// Retain keeps a lease from being evicted, until as many calls of Release,
+// and has its changes read and told at once. A channel retains its lease.
+func (c *Cache) Retain(leaseID string) {
+	if !ValidID(leaseID) {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h := c.held(leaseID)
+	h.retained++
+	if h.retained == 1 {
+		h.fresh = true // who retains it has just decided by it; anything else is news
+		c.activate(h)
+		c.settle(h)
+	}
+}
+
+// Release undoes one Retain.
+func (c *Cache) Release(leaseID string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h := c.index.get(leaseID)
+	if h == nil || h.retained == 0 {
+		return
+	}
+	h.retained--
+	c.rest(h)
+	c.trim()
+}
+
+// Ready is nil while the store is watched and confirms; else it says what is
+// wrong. A short reconnection does not show.
+func (c *Cache) Ready() error {
+	c.mu.Lock()
+	up, err := c.up, c.downErr
+	c.mu.Unlock()
+	ep := c.epoch.Load()
+	if ep == nil {
+		return fmt.Errorf("store: %w", err)
+	}
+	age := c.now() - time.Duration(ep.confirmed.Load())
+	if age <= min(c.opt.MaxAge, readyGrace) {
+		return nil
+	}
+	if up {
+		err = errors.New("it does not confirm")
+	}
+	return fmt.Errorf("store: not confirmed for %s: %w", age.Round(time.Millisecond), err)
+}
+
+// Stats are numbers for metrics.
+type Stats struct {
+	Up      bool          // changes are being told
+	Resyncs uint64        // epochs after the first
+	Age     time.Duration // since the last confirmation; of a never confirmed store, since New
+	Leases  int           // held, malformed ones included
+	Absent  int           // ids remembered as no lease
+	Bytes   int64         // of records held
+}
+
+// Stats returns the numbers of now.
+func (c *Cache) Stats() Stats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := Stats{Up: c.up, Leases: c.leases.len(), Absent: c.absent.len(), Bytes: c.bytes, Age: c.now()}
+	if ep := c.epoch.Load(); ep != nil {
+		s.Age -= time.Duration(ep.confirmed.Load())
+		s.Resyncs = c.resyncs - 1
+	}
+	return s
+}

@@ -1,0 +1,88 @@
+package snapshot
+
+import (
+	"errors"
+	"fmt"
+
+	"sluice/internal/authz"
+)
+
+// What stands in the way of an edit.
+var (
+	// ErrNotFound says that there is no such record.
+	ErrNotFound = errors.New("no such record")
+	// ErrOlder says that the store holds a newer revision.
+	ErrOlder = errors.New("the store holds a newer revision")
+	// ErrConflict says that the store holds this revision with other content.
+	ErrConflict = errors.New("the store holds this revision with other content")
+	// ErrPrecondition says that the store does not hold the revision that the
+	// caller expects.
+	ErrPrecondition = errors.New("the store does not hold the expected revision")
+	// ErrKey says that kind and id name no place of a record.
+	ErrKey = errors.New("no key of a record")
+)
+
+// Stored is what FileStore and RedisStore answer to Get: what stands under a key: its text, and either the record that it
+// is or the fault that makes it malformed.
+type Stored struct {
+	Key    Key
+	Text   []byte
+	Record *authz.Record // without extra fields
+	Fault  error
+}
+
+func stored(k Key, v Value) (*Stored, error) {
+	switch {
+	case v.Err != nil:
+		return nil, fmt.Errorf("read %s: %w", k, v.Err)
+	case !v.Found:
+		return nil, fmt.Errorf("%s: %w", k, ErrNotFound)
+	}
+	s := &Stored{Key: k, Text: v.Text}
+	if v.Odd != "" {
+		s.Fault = errors.New(v.Odd)
+		return s, nil
+	}
+	s.Record, s.Fault = Decode(k.Kind, k.ID, v.Text, nil)
+	return s, nil
+}
+
+// Expect is the revision that an edit wants to find; nil is any, also none.
+type Expect *int64
+
+// checkPut decides whether text may replace what stands under k: it must be a
+// well-formed record, of a newer revision or the same record again. What is
+// malformed may be replaced by anything well-formed.
+func checkPut(k Key, v Value, text []byte, expect Expect) (*authz.Record, error) {
+	if !k.Valid() {
+		return nil, fmt.Errorf("%q: %w", k, ErrKey)
+	}
+	record, content, err := decode(k.Kind, k.ID, text, nil)
+	if err != nil {
+		return nil, fmt.Errorf("%s is malformed: %w", k, err)
+	}
+	if v.Err != nil {
+		return nil, fmt.Errorf("read %s: %w", k, v.Err)
+	}
+	old, oldContent, err := decode(k.Kind, k.ID, v.Text, nil)
+	known := v.Found && v.Odd == "" && err == nil
+	switch {
+	case expect != nil && (!known || old.Revision != *expect):
+		return nil, fmt.Errorf("%s: %w", k, ErrPrecondition)
+	case known && record.Revision < old.Revision:
+		return nil, fmt.Errorf("%s, revision %d: %w (%d)", k, record.Revision, ErrOlder, old.Revision)
+	case known && record.Revision == old.Revision && content != oldContent:
+		return nil, fmt.Errorf("%s, revision %d: %w", k, record.Revision, ErrConflict)
+	}
+	return record, nil
+}
+
+func checkDelete(k Key, v Value, expect Expect) error {
+	switch s, err := stored(k, v); {
+	case err != nil:
+		return err
+	case expect != nil && (s.Record == nil || s.Record.Revision != *expect):
+		return fmt.Errorf("%s: %w", k, ErrPrecondition)
+	}
+	return nil
+}

@@ -1,0 +1,212 @@
+package snapshot
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"sluice/internal/authz"
+)
+
+// entry is the place of one record, shared by all leases whose ids lead to
+// it. Cache.mu guards it.
+//
+//	            want               take                finish
+//	(idle) --------------> queued --------> loading ------------> (idle)
+//	   ^                      ^                |
+//	   |                      +----------------+ changed meanwhile, or another
+//	   |                                         epoch: not kept
+type entry struct {
+	key      Key
+	value    *value // the last that was read, perhaps of an old epoch; nil: none
+	mark     mark
+	refs     int                // helds that rest on it
+	active   map[*held]struct{} // those that are retained or waited for
+	queued   bool
+	loading  bool
+	dirty    bool // changed while it was loading
+	failures int  // reads in a row that failed
+	expiry   *time.Timer
+}
+
+// value is what was read at one time. Requests read dead without a lock; the
+// rest is immutable.
+type value struct {
+	record    *authz.Record // nil: absent or malformed
+	malformed bool
+	fault     string // why it is malformed
+	fixed     bool   // an override's answer, which is never read
+	epoch     *epoch
+	readAt    time.Duration
+	expires   time.Duration // 0: never
+	dead      atomic.Bool   // known to have changed
+}
+
+func (v *value) size() int64 {
+	if v == nil || v.record == nil || v.fixed {
+		return 0
+	}
+	return int64(len(v.record.JSON))
+}
+
+// entry returns the place of a record, made when there is none.
+func (c *Cache) entry(k Key) *entry {
+	e := c.entries[k]
+	if e == nil {
+		e = &entry{key: k, mark: c.marks.take(k), active: map[*held]struct{}{}}
+		e.value = c.override(k)
+		c.entries[k] = e
+	}
+	return e
+}
+
+func (c *Cache) override(k Key) *value {
+	if c.opt.Override == nil {
+		return nil
+	}
+	r, ok := c.opt.Override(k.Kind, k.ID)
+	if !ok {
+		return nil
+	}
+	return &value{record: r, fixed: true}
+}
+
+// current returns the entry's value when it may be joined now.
+func (c *Cache) current(e *entry, now time.Duration) *value {
+	v := e.value
+	switch {
+	case v == nil:
+		return nil
+	case v.fixed:
+		return v
+	case v.epoch != c.epoch.Load() || v.dead.Load() || v.expires != 0 && now >= v.expires:
+		return nil
+	}
+	return v
+}
+
+// drop forgets an entry that nobody rests on, but for its mark.
+func (c *Cache) drop(e *entry) {
+	if e.refs > 0 || e.queued || e.loading || c.entries[e.key] != e {
+		return
+	}
+	c.replace(e, nil)
+	c.marks.put(e.key, e.mark)
+	delete(c.entries, e.key)
+	delete(c.failed, e)
+}
+
+// replace sets the entry's value, and what hangs on it. The old value is dead
+// even when the new one says the same: whoever still looks at it looks again.
+func (c *Cache) replace(e *entry, v *value) {
+	if e.value != nil {
+		e.value.dead.Store(true)
+	}
+	c.bytes += v.size() - e.value.size()
+	e.value = v
+	if e.expiry != nil {
+		e.expiry.Stop()
+		e.expiry = nil
+	}
+	if v != nil && v.expires != 0 {
+		e.expiry = time.AfterFunc(v.expires-c.now(), func() { c.expire(e, v) })
+	}
+}
+
+// expire is the local timer of a record that the store forgets by itself: it
+// is not used a moment longer, though the store has not yet said so.
+func (c *Cache) expire(e *entry, v *value) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e.value == v {
+		v.dead.Store(true)
+		c.wantActive(e)
+	}
+}
+
+// want has the entry read.
+func (c *Cache) want(e *entry) {
+	if e.queued || e.loading || !c.up {
+		return
+	}
+	e.queued = true
+	c.queue = append(c.queue, e)
+	signal(c.work)
+}
+
+func (c *Cache) wantActive(e *entry) {
+	if len(e.active) > 0 {
+		c.want(e)
+	}
+}
+
+func signal(ch chan struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}
+
+// accept takes what was read for e, when it was sent (issued) in the running
+// epoch and nothing was told of e since.
+func (c *Cache) accept(e *entry, read Value, issued time.Duration) {
+	e.failures = 0
+	delete(c.failed, e)
+	v := c.judge(e, read)
+	v.epoch, v.readAt = c.epoch.Load(), issued
+	if read.TTL > 0 {
+		v.expires = issued + read.TTL + time.Millisecond // a TTL is cut to milliseconds
+	}
+	if old := e.value; old != nil {
+		if old.record != nil && v.record != nil && old.record.Revision == v.record.Revision {
+			v.record = old.record // its content is the same, or it would be malformed
+		}
+		if v.malformed && old.fault != v.fault {
+			c.warn(e, v)
+		}
+	} else if v.malformed {
+		c.warn(e, v)
+	}
+	c.replace(e, v)
+	for h := range e.active {
+		c.settle(h)
+	}
+}
+
+func (c *Cache) warn(e *entry, v *value) {
+	c.opt.Log.Warn("record is malformed", "record", e.key.String(), "error", v.fault)
+}
+
+// judge decodes what was read and holds it against the mark.
+func (c *Cache) judge(e *entry, read Value) *value {
+	if read.Odd != "" {
+		return &value{malformed: true, fault: read.Odd}
+	}
+	if !read.Found {
+		return &value{}
+	}
+	r, content, err := decode(e.key.Kind, e.key.ID, read.Text, c.opt.ExtraFields)
+	if err != nil {
+		return &value{malformed: true, fault: err.Error()}
+	}
+	if why := e.mark.verdict(r.Revision, content); why != "" {
+		return &value{malformed: true, fault: why}
+	}
+	e.mark = mark{revision: r.Revision, content: content}
+	return &value{record: r}
+}
+
+// fail notes that e could not be read, which says nothing of its value. The
+// first failure is tried again at once, later ones by the tick.
+func (c *Cache) fail(e *entry, err error) {
+	e.failures++
+	if e.failures == 1 {
+		c.wantActive(e)
+		return
+	}
+	c.failed[e] = struct{}{}
+	for h := range e.active {
+		h.wake(fmt.Errorf("read %s: %w", e.key, err))
+		c.judgeFreshness(h)
+	}
+}

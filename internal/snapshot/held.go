@@ -1,0 +1,135 @@
+package snapshot
+
+import (
+	"container/list"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"sluice/internal/authz"
+)
+
+// The records that a snapshot joins, in this order everywhere.
+const (
+	roleLease = iota
+	roleControl
+	roleEnvironment
+	rolePlugin
+	roleWorker
+	roles
+)
+
+// held is one lease id that somebody asked for. Requests read joined and used
+// without a lock; Cache.mu guards the rest.
+type held struct {
+	id     string
+	joined atomic.Pointer[joined] // nil until it was read once
+	used   atomic.Bool            // since the last look for something to evict
+
+	retained int
+	waiters  int
+	wait     *wait    // what the waiters wait for; nil: nothing is awaited
+	deps     []*entry // what it rests on, or is being read for it
+	fresh    bool     // as last told, while retained
+	noticed  bool     // stands in Cache.notices
+	segment  *segment
+	place    *list.Element
+}
+
+// wait ends when the lease was joined, or could not be (err).
+type wait struct {
+	done chan struct{}
+	err  error
+}
+
+// joined is a snapshot and what it rests on. It is immutable.
+type joined struct {
+	snapshot *authz.Snapshot
+	epoch    *epoch
+	values   [roles]*value // nil where the lease's ids lead nowhere
+	readAt   time.Duration // when the first of the reads was sent
+	expires  time.Duration // when the store forgets the first of them; 0: never
+}
+
+// stands reports that nothing it rests on is known to have changed.
+func (j *joined) stands(now time.Duration) bool {
+	if j.expires != 0 && now >= j.expires {
+		return false
+	}
+	for _, v := range &j.values {
+		if v != nil && v.dead.Load() {
+			return false
+		}
+	}
+	return true
+}
+
+// confirmed is as of when it is known to have been what the store held.
+func (j *joined) confirmed() time.Duration {
+	return max(j.readAt, time.Duration(j.epoch.confirmed.Load()))
+}
+
+// held returns what is held of a lease, and begins to hold it.
+func (c *Cache) held(id string) *held {
+	h := c.index.get(id)
+	if h == nil {
+		h = &held{id: id}
+		c.index.put(h)
+		c.absent.add(h) // until it is known to be a lease
+	}
+	return h
+}
+
+// activate has h's records read as soon as they change.
+func (c *Cache) activate(h *held) {
+	if _, ok := c.active[h]; ok {
+		return
+	}
+	c.active[h] = struct{}{}
+	for _, e := range h.deps {
+		e.active[h] = struct{}{}
+	}
+}
+
+// rest undoes activate when nobody needs h any more.
+func (c *Cache) rest(h *held) {
+	if h.retained > 0 || h.waiters > 0 {
+		return
+	}
+	delete(c.active, h)
+	for _, e := range h.deps {
+		delete(e.active, h)
+	}
+}
+
+// depend makes deps what h rests on.
+func (c *Cache) depend(h *held, deps []*entry) {
+	if slices.Equal(h.deps, deps) {
+		return
+	}
+	_, active := c.active[h]
+	for _, e := range deps {
+		e.refs++
+		if active {
+			e.active[h] = struct{}{}
+		}
+	}
+	old := h.deps
+	h.deps = deps
+	for _, e := range old {
+		if active && !slices.Contains(deps, e) {
+			delete(e.active, h)
+		}
+		e.refs--
+		c.drop(e)
+	}
+}
+
+// wake ends the wait for h.
+func (h *held) wake(err error) {
+	if h.wait != nil {
+		h.wait.err = err
+		close(h.wait.done)
+		h.wait = nil
+	}
+}

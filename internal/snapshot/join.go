@@ -1,0 +1,123 @@
+package snapshot
+
+import (
+	"slices"
+	"time"
+
+	"sluice/internal/authz"
+)
+
+// settle joins h from what is read already, and has the rest read. It reports
+// whether h is joined now. The lease's ids are followed only where they are
+// ids, so that no text of a record becomes another key.
+func (c *Cache) settle(h *held) bool {
+	now := c.now()
+	var use [roles]*entry
+	use[roleLease] = c.entry(Key{authz.KindLease, h.id})
+	use[roleControl] = c.entry(ControlKey)
+	if v := c.current(use[roleLease], now); v != nil && v.record != nil {
+		c.follow(v.record, &use)
+	}
+	var values [roles]*value
+	complete := true
+	for role, e := range use {
+		if e == nil {
+			continue
+		}
+		values[role] = c.current(e, now)
+		complete = complete && values[role] != nil
+	}
+	deps := slices.DeleteFunc(slices.Clone(use[:]), func(e *entry) bool { return e == nil })
+	if complete {
+		c.depend(h, deps)
+		c.join(h, &values, now)
+		return true
+	}
+	// What it rested on before is read again along with it: mostly it leads
+	// there again, and is recognized as unchanged.
+	for _, e := range h.deps {
+		if !slices.Contains(deps, e) {
+			deps = append(deps, e)
+		}
+	}
+	c.depend(h, deps)
+	for _, e := range deps {
+		if c.current(e, now) == nil {
+			c.want(e)
+		}
+	}
+	return false
+}
+
+func (c *Cache) follow(lease *authz.Record, use *[roles]*entry) {
+	s := authz.Snapshot{Lease: lease}
+	for role, k := range map[int]Key{
+		roleEnvironment: {authz.KindEnvironment, lease.EnvironmentID},
+		rolePlugin:      {authz.KindPlugin, lease.Pin.PluginID},
+		roleWorker:      {authz.KindWorker, s.WorkerID()},
+	} {
+		if k.Valid() {
+			use[role] = c.entry(k)
+		}
+	}
+}
+
+// join makes values h's snapshot: the one it had, when the records are the
+// same, so that what was derived from it lives on.
+func (c *Cache) join(h *held, values *[roles]*value, now time.Duration) {
+	j := &joined{snapshot: assemble(h.id, values), epoch: c.epoch.Load(), values: *values, readAt: now}
+	for _, v := range values {
+		if v == nil || v.fixed {
+			continue
+		}
+		j.readAt = min(j.readAt, v.readAt)
+		if v.expires != 0 && (j.expires == 0 || v.expires < j.expires) {
+			j.expires = v.expires
+		}
+	}
+	old := h.joined.Load()
+	if old != nil && sameFacts(old.snapshot, j.snapshot) {
+		j.snapshot = old.snapshot
+	}
+	h.joined.Store(j)
+	c.place(h, values[roleLease])
+	h.wake(nil)
+	if old != nil && old.snapshot != j.snapshot {
+		h.fresh = c.view(j, now, nil).Fresh
+		c.tell(h)
+		return
+	}
+	c.judgeFreshness(h)
+}
+
+func assemble(id string, values *[roles]*value) *authz.Snapshot {
+	record := func(role int) *authz.Record {
+		if values[role] == nil {
+			return nil
+		}
+		return values[role].record
+	}
+	s := &authz.Snapshot{
+		LeaseID: id, Lease: record(roleLease), Control: record(roleControl),
+		Environment: record(roleEnvironment), Plugin: record(rolePlugin), Worker: record(roleWorker),
+	}
+	for _, needed := range []struct {
+		role int
+		kind authz.Kind
+	}{
+		{roleLease, authz.KindLease},
+		{roleControl, authz.KindControl},
+		{roleEnvironment, authz.KindEnvironment},
+		{rolePlugin, authz.KindPlugin},
+	} {
+		if v := values[needed.role]; v != nil && v.malformed {
+			s.Malformed = append(s.Malformed, needed.kind)
+		}
+	}
+	return s
+}
+
+func sameFacts(a, b *authz.Snapshot) bool {
+	return a.Lease == b.Lease && a.Control == b.Control && a.Environment == b.Environment &&
+		a.Plugin == b.Plugin && a.Worker == b.Worker && slices.Equal(a.Malformed, b.Malformed)
+}

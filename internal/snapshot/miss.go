@@ -1,0 +1,157 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"sluice/internal/authz"
+)
+
+var (
+	errNoID    = errors.New("lease id is no id")
+	errSlow    = errors.New("the store did not answer in time")
+	errCrowded = errors.New("too many requests wait for the store")
+)
+
+// miss is Snapshot for what is not held, or not confirmed.
+func (c *Cache) miss(ctx context.Context, id string) authz.View {
+	if !ValidID(id) {
+		return authz.View{Err: errNoID}
+	}
+	timer := time.NewTimer(c.patience(id))
+	defer timer.Stop()
+	if err := c.started(ctx, timer.C); err != nil {
+		return authz.View{Err: err}
+	}
+	for {
+		h, w, err := c.await(id)
+		if err == nil && w == nil {
+			if view, ok := c.hit(h); ok {
+				return view
+			}
+		}
+		if err == nil {
+			err = w.over(ctx, timer.C)
+		}
+		if err != nil {
+			view := c.fallback(h, err)
+			c.leave(h, w)
+			return view
+		}
+		c.leave(h, w)
+	}
+}
+
+// patience is how long a request may wait for the store.
+func (c *Cache) patience(id string) time.Duration {
+	if h := c.index.get(id); h != nil && h.joined.Load() != nil {
+		return waitHeld
+	}
+	return waitUnseen
+}
+
+// started waits for the first epoch: requests that come with the gateway's
+// start find a store that is just being connected.
+func (c *Cache) started(ctx context.Context, timeout <-chan time.Time) error {
+	select {
+	case <-c.first:
+		return nil
+	default:
+	}
+	select {
+	case <-c.first:
+		return nil
+	case <-timeout:
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.downErr
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// over waits until w has ended; nil has, but it may have been in vain, and a
+// record that always changes must not keep a request for ever.
+func (w *wait) over(ctx context.Context, timeout <-chan time.Time) error {
+	if w != nil {
+		select {
+		case <-w.done:
+			if w.err != nil {
+				return w.err
+			}
+		case <-timeout:
+			return errSlow
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	select {
+	case <-timeout:
+		return errSlow
+	default:
+		return nil
+	}
+}
+
+// await joins id, or returns what to wait for (then leave is to be called), or
+// the error that makes waiting useless.
+func (c *Cache) await(id string) (*held, *wait, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h := c.held(id)
+	h.used.Store(true)
+	if j := h.joined.Load(); j != nil && j.epoch == c.epoch.Load() && j.stands(c.now()) {
+		return h, nil, nil
+	}
+	if c.waiting >= maxWaiting {
+		return h, nil, errCrowded
+	}
+	h.waiters++
+	c.waiting++
+	c.activate(h)
+	if c.settle(h) {
+		c.leaveLocked(h)
+		return h, nil, nil
+	}
+	if !c.up {
+		c.leaveLocked(h)
+		return h, nil, c.downErr
+	}
+	if h.wait == nil {
+		h.wait = &wait{done: make(chan struct{})}
+	}
+	return h, h.wait, nil
+}
+
+func (c *Cache) leave(h *held, w *wait) {
+	if w == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.leaveLocked(h)
+}
+
+func (c *Cache) leaveLocked(h *held) {
+	h.waiters--
+	c.waiting--
+	c.rest(h)
+	c.trim()
+}
+
+// fallback is what can be said of a lease that could not be read. What it was
+// decides on by its own confirmation, unless it is known to have changed: a
+// revocation that was told of holds, also when it cannot be read.
+func (c *Cache) fallback(h *held, err error) authz.View {
+	j := h.joined.Load()
+	if j == nil {
+		return authz.View{Err: err}
+	}
+	now := c.now()
+	view := c.view(j, now, err)
+	if !j.stands(now) {
+		view.Fresh, view.Err = false, err
+	}
+	return view
+}

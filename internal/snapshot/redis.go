@@ -1,0 +1,171 @@
+package snapshot
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// RedisOptions configure a RedisStore.
+type RedisOptions struct {
+	// Addresses are host:port, or a path of a Unix socket. Exactly one for
+	// now.
+	Addresses []string
+	// Username and Password are for AUTH; both may be empty.
+	Username, Password string
+	// TLS, when set, is what connections are made with; there is no falling
+	// back to plain text.
+	TLS *tls.Config
+	// KeyPrefix stands before every key, such as "sluice:".
+	KeyPrefix string
+	// Ping is how often the tracking connection is asked whether it is there,
+	// which confirms what is held. Default 250ms; it should be a fraction of
+	// the age limit.
+	Ping time.Duration
+	// PingTimeout is after how long without an answer the tracking connection
+	// counts as lost. Default 1s.
+	PingTimeout time.Duration
+	// PoolSize bounds the connections beside the tracking one. Default 8.
+	PoolSize int
+	// Log is for the connection's ups and downs. Default: none.
+	Log *slog.Logger
+}
+
+// RedisStore keeps each record as a string value: <prefix>lease:<id> and so
+// on, and <prefix>control. Any client may write them with SET.
+type RedisStore struct {
+	opt    RedisOptions
+	client redis.UniversalClient
+}
+
+// Bounds of one call. A Redis that is frozen, not down, answers nothing: what
+// waits for it must be let go.
+const (
+	redisDial = 400 * time.Millisecond
+	redisCall = 300 * time.Millisecond
+)
+
+// NewRedisStore returns a store; it connects to nothing yet. Close it when
+// nothing uses it any more.
+func NewRedisStore(opt RedisOptions) (*RedisStore, error) {
+	if len(opt.Addresses) != 1 {
+		return nil, fmt.Errorf("redis store: want one address, have %d", len(opt.Addresses))
+	}
+	if opt.Ping < 0 || opt.PingTimeout < 0 || opt.PoolSize < 0 {
+		return nil, errors.New("redis store: a limit is negative")
+	}
+	opt.Ping = or(opt.Ping, 250*time.Millisecond)
+	opt.PingTimeout = or(opt.PingTimeout, time.Second)
+	opt.PoolSize = or(opt.PoolSize, 8)
+	if opt.Log == nil {
+		opt.Log = slog.New(slog.DiscardHandler)
+	}
+	redis.SetLogger(quiet{})
+	client := redis.NewUniversalClient(&redis.UniversalOptions{
+		Addrs:    opt.Addresses,
+		Username: opt.Username, Password: opt.Password, TLSConfig: opt.TLS,
+		Protocol:        2,
+		DisableIdentity: true, // what a client with few rights may not say, it should not say
+		MaintNotificationsConfig: &maintnotifications.Config{
+			Mode: maintnotifications.ModeDisabled,
+		},
+		MaxRetries:      1, // of a connection that had gone stale in the pool
+		MinRetryBackoff: time.Millisecond,
+		MaxRetryBackoff: 10 * time.Millisecond,
+		DialTimeout:     redisDial,
+		DialerRetries:   1,
+		ReadTimeout:     redisCall,
+		WriteTimeout:    redisCall,
+		PoolTimeout:     redisCall,
+		PoolSize:        opt.PoolSize,
+		// So that a read keeps to the deadline of whoever waits for it.
+		ContextTimeoutEnabled: true,
+	})
+	return &RedisStore{opt: opt, client: client}, nil
+}
+
+// quiet keeps go-redis from writing to standard error: its errors come back
+// from the calls.
+type quiet struct{}
+
+func (quiet) Printf(context.Context, string, ...any) {}
+
+// Close closes the connections.
+func (s *RedisStore) Close() error { return s.client.Close() }
+
+func (s *RedisStore) name(k Key) string { return s.opt.KeyPrefix + k.String() }
+
+// key is the inverse of name.
+func (s *RedisStore) key(name string) (Key, bool) {
+	rest, ok := strings.CutPrefix(name, s.opt.KeyPrefix)
+	if !ok {
+		return Key{}, false
+	}
+	return ParseKey(rest)
+}
+
+// Read implements Store, in one round trip. No more of a value is fetched
+// than tells that it is too large.
+func (s *RedisStore) Read(ctx context.Context, keys []Key) ([]Value, error) {
+	for _, k := range keys {
+		if !k.Valid() {
+			return nil, fmt.Errorf("%q is no key of a record", k)
+		}
+	}
+	texts := make([]*redis.StringCmd, len(keys))
+	ttls := make([]*redis.Cmd, len(keys))
+	pipe := s.client.Pipeline()
+	for i, k := range keys {
+		texts[i] = pipe.GetRange(ctx, s.name(k), 0, MaxText)
+		ttls[i] = pipe.Do(ctx, "PTTL", s.name(k))
+	}
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	values := make([]Value, len(keys))
+	for i := range keys {
+		values[i] = redisValue(texts[i], ttls[i])
+	}
+	return values, nil
+}
+
+// redisValue reads the two answers. Only PTTL says that there is nothing:
+// GETRANGE answers an empty text then, as for an empty value.
+func redisValue(text *redis.StringCmd, ttl *redis.Cmd) Value {
+	left, err := ttl.Int64()
+	if err != nil {
+		return Value{Err: err}
+	}
+	if left == -2 {
+		return Value{}
+	}
+	if err := text.Err(); redis.HasErrorPrefix(err, "WRONGTYPE") {
+		return Value{Found: true, Odd: "is no string value"}
+	} else if err != nil {
+		return Value{Err: err}
+	}
+	v := Value{Found: true, Text: []byte(text.Val())}
+	if left >= 0 {
+		v.TTL = max(time.Duration(left)*time.Millisecond, 1)
+	}
+	return v
+}
+
+// Watch implements Store: it holds the tracking connection.
+func (s *RedisStore) Watch(ctx context.Context, feed Feed) error {
+	client, ok := s.client.(*redis.Client)
+	if !ok {
+		return errors.New("redis store: only a single server can be watched")
+	}
+	t := tracker{
+		options: client.Options(), prefix: s.opt.KeyPrefix, key: s.key, feed: feed,
+		interval: s.opt.Ping, timeout: s.opt.PingTimeout, log: s.opt.Log,
+	}
+	t.run(ctx)
+	return nil
+}
