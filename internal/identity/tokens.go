@@ -19,10 +19,10 @@ const MethodToken = "token"
 // Tokens is the file of API tokens. It is safe for concurrent use; a lookup
 // takes no lock.
 type Tokens struct {
-	path  string
 	table atomic.Pointer[table]
 
-	mu     sync.Mutex // serialises Reload, and guards what is below
+	mu     sync.Mutex // one reading at a time; guards what is below
+	path   string     // "": no file, and nobody is known
 	issued map[weak.Pointer[authz.Principal]]digest
 }
 
@@ -41,7 +41,8 @@ type entry struct {
 }
 
 // OpenTokens reads the file at path: a YAML list of {name, tenantId, sha256,
-// roles?, expiresAt?}. A *FileError names what is wrong with its text.
+// roles?, expiresAt?}. A *FileError names what is wrong with its text. With
+// "" there is no file, and nobody is known.
 func OpenTokens(path string) (*Tokens, error) {
 	t := &Tokens{path: path, issued: map[weak.Pointer[authz.Principal]]digest{}}
 	t.table.Store(&table{})
@@ -86,22 +87,49 @@ func (t *Tokens) Current(p *authz.Principal) *authz.Principal {
 func (t *Tokens) Reload() (changed bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	text, err := readTokens(t.path)
+	return t.readFrom(t.path)
+}
+
+// ReloadFrom is Reload from another file, which takes the place of the former
+// one when it is well-formed.
+func (t *Tokens) ReloadFrom(path string) (changed bool, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if changed, err = t.readFrom(path); err == nil {
+		t.path = path
+	}
+	return changed, err
+}
+
+// readFrom is called with mu held.
+func (t *Tokens) readFrom(path string) (changed bool, err error) {
+	text, err := readTokens(path)
 	if err != nil {
 		return false, fmt.Errorf("read the tokens file: %w", err)
 	}
 	before := t.table.Load()
-	next := &table{content: sha256.Sum256(text), byToken: map[digest]*entry{}, principals: map[*authz.Principal]bool{}}
-	if next.content == before.content {
+	content := digest(sha256.Sum256(text))
+	if content == before.content {
 		return false, nil
 	}
-	entries, err := parseTokens(t.path, text)
+	entries, err := parseTokens(path, text)
 	if err != nil {
 		return false, err
 	}
-	changed = len(entries) != len(before.byToken)
+	next, changed := before.followedBy(entries)
+	next.content = content
+	t.remember(next)
+	t.table.Store(next)
+	return changed, nil
+}
+
+// followedBy is the table of entries; a principal that is as it was stays the
+// same value.
+func (t *table) followedBy(entries []*entry) (next *table, changed bool) {
+	next = &table{byToken: map[digest]*entry{}, principals: map[*authz.Principal]bool{}}
+	changed = len(entries) != len(t.byToken)
 	for _, e := range entries {
-		if old := before.byToken[e.token]; old != nil && same(old.principal, e.principal) {
+		if old := t.byToken[e.token]; old != nil && same(old.principal, e.principal) {
 			e = old
 		} else {
 			changed = true
@@ -109,9 +137,7 @@ func (t *Tokens) Reload() (changed bool, err error) {
 		next.byToken[e.token] = e
 		next.principals[e.principal] = true
 	}
-	t.remember(next)
-	t.table.Store(next)
-	return changed, nil
+	return next, changed
 }
 
 // remember keeps which token a principal was given out for, as long as anyone
@@ -128,6 +154,9 @@ func (t *Tokens) remember(next *table) {
 }
 
 func readTokens(path string) ([]byte, error) {
+	if path == "" {
+		return nil, nil
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err

@@ -134,6 +134,31 @@ func TestABadFileLeavesTheLastGoodOneInForce(t *testing.T) {
 	}
 }
 
+func TestAnotherFileTakesTheFormersPlaceWhenItIsWellFormed(t *testing.T) {
+	tokens, path := openTokens(t, line("alice", "acme", aliceToken, ""))
+	alice := tokens.Principal(aliceToken)
+	bad, good := path+".bad", path+".good"
+	write(t, bad, "garbage")
+	write(t, good, line("alice", "acme", aliceToken, "")+line("bob", "beta", bobToken, ""))
+
+	if _, err := tokens.ReloadFrom(bad); err == nil || tokens.Principal(aliceToken) != alice {
+		t.Errorf("a bad file took over (%v)", err)
+	}
+	if changed, err := tokens.ReloadFrom(good); err != nil || !changed || tokens.Principal(aliceToken) != alice || tokens.Principal(bobToken) == nil {
+		t.Errorf("the good file did not take over (%v)", err)
+	}
+	if _, err := tokens.Reload(); err != nil || tokens.Principal(bobToken) == nil {
+		t.Errorf("a reload went back to the former file (%v)", err)
+	}
+	if changed, err := tokens.ReloadFrom(""); err != nil || !changed || tokens.Current(alice) != nil {
+		t.Errorf("without a file, somebody is known (%v)", err)
+	}
+	none, err := OpenTokens("")
+	if err != nil || none.Principal(aliceToken) != nil {
+		t.Errorf("without a file from the start, somebody is known (%v)", err)
+	}
+}
+
 func TestPrincipalsThatNobodyHoldsAreForgotten(t *testing.T) {
 	tokens, path := openTokens(t, line("alice", "acme", aliceToken, ""))
 	for i := range 50 {

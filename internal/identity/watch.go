@@ -19,15 +19,17 @@ func (t *Tokens) Watch(ctx context.Context, interval time.Duration, then func(ch
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	var seen os.FileInfo
-	var reported string
+	var path, reported string
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
 		}
-		info, err := os.Stat(t.path)
-		if err == nil && unchanged(seen, info) {
+		before := path
+		path = t.file()
+		info, err := os.Stat(path)
+		if path == "" || err == nil && path == before && unchanged(seen, info) {
 			continue
 		}
 		seen = info
@@ -46,4 +48,10 @@ func (t *Tokens) Watch(ctx context.Context, interval time.Duration, then func(ch
 func unchanged(seen, now os.FileInfo) bool {
 	return seen != nil && os.SameFile(seen, now) && seen.Size() == now.Size() &&
 		seen.ModTime().Equal(now.ModTime()) && time.Since(now.ModTime()) > settled
+}
+
+func (t *Tokens) file() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.path
 }
