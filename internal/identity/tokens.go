@@ -92,13 +92,14 @@ func (t *Tokens) Reload() (changed bool, err error) {
 
 // ReloadFrom is Reload from another file, which takes the place of the former
 // one when it is well-formed.
-func (t *Tokens) ReloadFrom(path string) (changed bool, err error) {
+func (t *Tokens) ReloadFrom(path string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if changed, err = t.readFrom(path); err == nil {
-		t.path = path
+	if _, err := t.readFrom(path); err != nil {
+		return err
 	}
-	return changed, err
+	t.path = path
+	return nil
 }
 
 // readFrom is called with mu held.

@@ -141,16 +141,16 @@ func TestAnotherFileTakesTheFormersPlaceWhenItIsWellFormed(t *testing.T) {
 	write(t, bad, "garbage")
 	write(t, good, line("alice", "acme", aliceToken, "")+line("bob", "beta", bobToken, ""))
 
-	if _, err := tokens.ReloadFrom(bad); err == nil || tokens.Principal(aliceToken) != alice {
+	if err := tokens.ReloadFrom(bad); err == nil || tokens.Principal(aliceToken) != alice {
 		t.Errorf("a bad file took over (%v)", err)
 	}
-	if changed, err := tokens.ReloadFrom(good); err != nil || !changed || tokens.Principal(aliceToken) != alice || tokens.Principal(bobToken) == nil {
+	if err := tokens.ReloadFrom(good); err != nil || tokens.Principal(aliceToken) != alice || tokens.Principal(bobToken) == nil {
 		t.Errorf("the good file did not take over (%v)", err)
 	}
 	if _, err := tokens.Reload(); err != nil || tokens.Principal(bobToken) == nil {
 		t.Errorf("a reload went back to the former file (%v)", err)
 	}
-	if changed, err := tokens.ReloadFrom(""); err != nil || !changed || tokens.Current(alice) != nil {
+	if err := tokens.ReloadFrom(""); err != nil || tokens.Current(alice) != nil {
 		t.Errorf("without a file, somebody is known (%v)", err)
 	}
 	none, err := OpenTokens("")
