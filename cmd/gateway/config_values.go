@@ -74,14 +74,20 @@ func (s Size) String() string {
 }
 
 // CIDR is a range of addresses in canonical form.
-type CIDR struct{ netip.Prefix }
+type CIDR netip.Prefix
 
 // UnmarshalText reads a range such as 10.0.0.0/8.
 func (c *CIDR) UnmarshalText(text []byte) error {
 	prefix, err := parseCIDR(string(text))
-	c.Prefix = prefix
+	*c = CIDR(prefix)
 	return err
 }
+
+// String writes the range.
+func (c CIDR) String() string { return netip.Prefix(c).String() }
+
+// MarshalText writes the range.
+func (c CIDR) MarshalText() ([]byte, error) { return netip.Prefix(c).MarshalText() }
 
 // Wanted names what is read.
 func (*CIDR) Wanted() string { return "a range of addresses such as 10.0.0.0/8" }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -231,4 +232,52 @@ func (rs recorders) RecordRevocation(d time.Duration) {
 	for _, r := range rs {
 		r.RecordRevocation(d)
 	}
+}
+
+// policyReloaded counts a policy set that was loaded, or refused.
+func (m *metrics) policyReloaded(err error) {
+	result := "loaded"
+	if err != nil {
+		result = "refused"
+	}
+	m.policyReloads.Add(context.Background(), 1, metric.WithAttributes(attribute.String("result", result)))
+}
+
+// showMetrics shows what the parts themselves count.
+func (g *gateway) showMetrics(context.Context) error {
+	m := g.metrics
+	for state := range g.links.States() {
+		if err := m.gauge("sluice_worker_links", "Links to workers.", func() float64 { return float64(g.links.States()[state]) },
+			attribute.String("state", string(state))); err != nil {
+			return err
+		}
+	}
+	build := buildVersion()
+	return errors.Join(
+		m.channelsOpen(g.register.Counts),
+		m.gauge("sluice_store_up", "Whether the store tells of changes now.", func() float64 { return truth(g.facts.Stats().Up) }),
+		m.gauge("sluice_snapshot_age", "Time since the store was last confirmed.", func() float64 { return g.facts.Stats().Age.Seconds() }),
+		m.counterOf("sluice_store_resyncs", "Times that everything in use was confirmed again.", func() int64 { return int64(g.facts.Stats().Resyncs) }),
+		m.counterOf("sluice_decision_log_dropped", "Decision log records that were dropped.", g.decisions.Dropped),
+		m.gauge("sluice_build_info", "What this binary is.", func() float64 { return 1 },
+			attribute.String("version", build.Version), attribute.String("opa", build.OPA), attribute.String("go", build.Go)),
+		m.policyRevision(g.policy.Revision),
+	)
+}
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// policyRevision shows the revision of the active policy set as a label.
+func (m *metrics) policyRevision(revision func() string) error {
+	_, err := m.meter.Int64ObservableGauge("sluice_policy_revision_info", metric.WithDescription("The active policy set."),
+		metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
+			o.Observe(1, metric.WithAttributes(attribute.String("revision", revision())))
+			return nil
+		}))
+	return err
 }

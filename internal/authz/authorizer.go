@@ -155,7 +155,7 @@ func (a *Authorizer) decide(ctx context.Context, req *Request) (d Decision) {
 		return a.answer(ctx, &q)
 	}
 	q.View = a.Facts.Snapshot(ctx, req.LeaseID)
-	worker := workerToAsk(&q)
+	worker := WorkerToAsk(&q)
 	if worker != nil {
 		q.Live = a.Workers.Live(req, worker)
 	}
@@ -193,9 +193,14 @@ func (a *Authorizer) callerStands(req *Request, now time.Time) bool {
 	return false
 }
 
-// answer asks the policy and holds an allow against the Floor.
 func (a *Authorizer) answer(ctx context.Context, q *Question) Decision {
-	d := a.Policy.Decide(ctx, q)
+	return Answer(ctx, a.Policy, q)
+}
+
+// Answer asks the policy and holds an allow against the Floor. Nothing is
+// recorded: whoever acts on an answer goes through an Authorizer.
+func Answer(ctx context.Context, policy Policy, q *Question) Decision {
+	d := policy.Decide(ctx, q)
 	if d.Allow {
 		if code, reason := Floor(q); reason != "" {
 			evaluated := d.Evaluated
@@ -207,10 +212,10 @@ func (a *Authorizer) answer(ctx context.Context, q *Question) Decision {
 	return d
 }
 
-// workerToAsk is the lease's worker, when there is a well-formed record of it
+// WorkerToAsk is the lease's worker, when there is a well-formed record of it
 // and it may serve the lease's tenant; another tenant's worker is never
 // touched.
-func workerToAsk(q *Question) *Record {
+func WorkerToAsk(q *Question) *Record {
 	s := q.View.Snapshot
 	if !q.WorkersEnabled || s == nil || s.Lease == nil || s.Worker == nil {
 		return nil
@@ -253,7 +258,7 @@ func Floor(q *Question) (Code, Reason) {
 func workerFloor(q *Question) (Code, Reason) {
 	s, live, pin := q.View.Snapshot, q.Live, q.View.Snapshot.Lease.Pin
 	switch {
-	case !q.WorkersEnabled || workerToAsk(q) == nil || live == nil:
+	case !q.WorkersEnabled || WorkerToAsk(q) == nil || live == nil:
 		return CodeWorkerUnavailable, ReasonWorkerUnavailable
 	case live.ID != s.WorkerID() || live.Status != "running":
 		return CodeWorkerUnavailable, ReasonWorkerUnavailable

@@ -127,6 +127,7 @@ func (e *Engine) Reload(ctx context.Context) error {
 	e.reload.Lock()
 	defer e.reload.Unlock()
 	set, err := buildSet(ctx, e.options)
+	e.options.OnReload(err)
 	if err != nil {
 		err = fmt.Errorf("loading policies: %w", err)
 		e.fault.Store(&err)

@@ -38,6 +38,9 @@ type Options struct {
 	// OnSwap, when not nil, is called after another policy set took over; it
 	// must not block.
 	OnSwap func()
+	// OnReload, when not nil, is called after every set that was loaded (nil)
+	// or refused (why); it must not block.
+	OnReload func(error)
 	// Log takes what happened to policy sets; nil: nothing.
 	Log *slog.Logger
 }
@@ -61,6 +64,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.Queue == 0 {
 		o.Queue = 1024
+	}
+	if o.OnReload == nil {
+		o.OnReload = func(error) {}
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

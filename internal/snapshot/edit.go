@@ -18,6 +18,8 @@ var (
 	// ErrPrecondition says that the store does not hold the revision that the
 	// caller expects.
 	ErrPrecondition = errors.New("the store does not hold the expected revision")
+	// ErrMalformed says that the text is no well-formed record.
+	ErrMalformed = errors.New("malformed record")
 	// ErrKey says that kind and id name no place of a record.
 	ErrKey = errors.New("no key of a record")
 )
@@ -59,7 +61,7 @@ func checkPut(k Key, v Value, text []byte, expect Expect) (*authz.Record, error)
 	}
 	record, content, err := decode(k.Kind, k.ID, text, nil)
 	if err != nil {
-		return nil, fmt.Errorf("%s is malformed: %w", k, err)
+		return nil, fmt.Errorf("%s: %w: %w", k, ErrMalformed, err)
 	}
 	if v.Err != nil {
 		return nil, fmt.Errorf("read %s: %w", k, v.Err)

@@ -1,0 +1,340 @@
+package main
+
+import (
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"sluice/internal/authz"
+	"sluice/internal/pdp"
+	"sluice/internal/snapshot"
+)
+
+// admin is the operators' listener: records, explain, teardown, and the
+// probes. Everything but the probes needs the bearer token; a page in a
+// browser on the same machine can do nothing here, with or without it.
+type admin struct {
+	gateway *gateway
+	token   string // "": the calls that need it are off
+}
+
+func newAdmin(g *gateway) (*admin, error) {
+	token, err := adminToken(g.config)
+	if err != nil {
+		return nil, err
+	}
+	if token == "" {
+		g.log.Warn("the admin calls are off: neither admin.token_file nor state_dir is configured")
+	}
+	return &admin{gateway: g, token: token}, nil
+}
+
+// adminToken reads the configured token, or keeps a generated one in
+// state_dir.
+func adminToken(cfg *Config) (string, error) {
+	switch {
+	case cfg.Admin.TokenFile != "":
+		return readToken(cfg.Admin.TokenFile)
+	case cfg.StateDir == "":
+		return "", nil
+	}
+	file := filepath.Join(cfg.StateDir, "admin-token")
+	token, err := readToken(file)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return token, err
+	}
+	if err := os.MkdirAll(cfg.StateDir, 0o700); err != nil {
+		return "", fmt.Errorf("state_dir: %w", err)
+	}
+	token = authz.NewID() + authz.NewID()
+	if err := os.WriteFile(file, []byte(token+"\n"), 0o600); err != nil {
+		return "", fmt.Errorf("state_dir: keep the admin token: %w", err)
+	}
+	return token, nil
+}
+
+const leastAdminToken = 16
+
+func readToken(file string) (string, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("read the admin token: %w", err)
+	}
+	token := strings.TrimSpace(string(text))
+	if len(token) < leastAdminToken || strings.ContainsAny(token, " \t\r\n") {
+		return "", fmt.Errorf("read the admin token: %s must hold one word of at least %d characters", file, leastAdminToken)
+	}
+	return token, nil
+}
+
+func (a *admin) handler() http.Handler {
+	mux := http.NewServeMux()
+	a.gateway.health.register(mux)
+	for pattern, call := range map[string]http.HandlerFunc{
+		"GET /v1/records/{kind}":         a.listRecords,
+		"GET /v1/records/{kind}/{id}":    a.getRecord,
+		"PUT /v1/records/{kind}/{id}":    a.putRecord,
+		"DELETE /v1/records/{kind}/{id}": a.deleteRecord,
+		"POST /v1/explain":               a.explain,
+		"GET /v1/leases/{id}/teardown":   a.teardown,
+	} {
+		mux.Handle(pattern, a.authorized(call))
+	}
+	return a.guarded(mux)
+}
+
+// guarded refuses what a browser was tricked into sending: a name that was
+// rebound to this address, or a page of another origin.
+func (a *admin) guarded(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if len(r.Header.Values("Origin")) > 0 || !a.ownHost(r.Host) {
+			writeError(w, http.StatusForbidden, "the admin listener is not for browsers, and takes no foreign Host")
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// ownHost takes an address, localhost, or the configured host.
+func (a *admin) ownHost(host string) bool {
+	name := host
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		name = h
+	}
+	if _, err := netip.ParseAddr(strings.Trim(name, "[]")); err == nil {
+		return true
+	}
+	configured, _, _ := net.SplitHostPort(a.gateway.config.Admin.Address)
+	return name == "localhost" || name == configured && name != ""
+}
+
+func (a *admin) authorized(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if a.token == "" {
+			writeError(w, http.StatusForbidden, "this call is off: configure admin.token_file or state_dir")
+			return
+		}
+		values := r.Header.Values("Authorization")
+		if len(values) != 1 || subtle.ConstantTimeCompare([]byte(values[0]), []byte("Bearer "+a.token)) != 1 {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			writeError(w, http.StatusUnauthorized, "the admin token is required")
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// key is the record that the path names; the control record's id is
+// "control".
+func (a *admin) key(w http.ResponseWriter, r *http.Request) (snapshot.Key, bool) {
+	k := snapshot.Key{Kind: authz.Kind(r.PathValue("kind")), ID: r.PathValue("id")}
+	if k.Kind == authz.KindControl && k.ID == "control" {
+		k.ID = ""
+	}
+	if !k.Valid() {
+		writeError(w, http.StatusBadRequest, "there is no record of that kind and id")
+		return k, false
+	}
+	return k, true
+}
+
+func (a *admin) listRecords(w http.ResponseWriter, r *http.Request) {
+	kind := authz.Kind(r.PathValue("kind"))
+	if kind != authz.KindControl && !(snapshot.Key{Kind: kind, ID: "x"}).Valid() {
+		writeError(w, http.StatusBadRequest, "there is no such kind of record")
+		return
+	}
+	ids, err := a.gateway.store.List(r.Context(), kind)
+	if err != nil {
+		writeError(w, http.StatusServiceUnavailable, "the store could not be asked", err.Error())
+		return
+	}
+	writeJSON(w, http.StatusOK, map[string]any{"kind": kind, "ids": ids})
+}
+
+func (a *admin) getRecord(w http.ResponseWriter, r *http.Request) {
+	k, ok := a.key(w, r)
+	if !ok {
+		return
+	}
+	stored, err := a.gateway.store.Get(r.Context(), k)
+	if err != nil {
+		writeEditError(w, err)
+		return
+	}
+	if stored.Record == nil {
+		writeError(w, http.StatusUnprocessableEntity, "the stored record is malformed", stored.Fault.Error())
+		return
+	}
+	w.Header().Set("ETag", etag(stored.Record))
+	writeJSON(w, http.StatusOK, json.RawMessage(stored.Text))
+}
+
+func (a *admin) putRecord(w http.ResponseWriter, r *http.Request) {
+	k, ok := a.key(w, r)
+	if !ok {
+		return
+	}
+	expect, ok := expected(w, r)
+	if !ok {
+		return
+	}
+	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, snapshot.MaxText))
+	if err != nil {
+		writeError(w, http.StatusRequestEntityTooLarge, "a record has at most 256 KiB")
+		return
+	}
+	record, err := a.gateway.store.Put(r.Context(), k, text, expect)
+	if err != nil {
+		writeEditError(w, err)
+		return
+	}
+	a.gateway.log.Info("record put", "kind", k.Kind, "id", k.ID, "revision", record.Revision)
+	w.Header().Set("ETag", etag(record))
+	writeJSON(w, http.StatusOK, map[string]any{"kind": k.Kind, "id": k.ID, "revision": record.Revision})
+}
+
+func (a *admin) deleteRecord(w http.ResponseWriter, r *http.Request) {
+	k, ok := a.key(w, r)
+	if !ok {
+		return
+	}
+	expect, ok := expected(w, r)
+	if !ok {
+		return
+	}
+	if err := a.gateway.store.Delete(r.Context(), k, expect); err != nil {
+		writeEditError(w, err)
+		return
+	}
+	a.gateway.log.Info("record deleted", "kind", k.Kind, "id", k.ID)
+	w.WriteHeader(http.StatusNoContent)
+}
+
+func etag(r *authz.Record) string { return fmt.Sprintf("\"%d\"", r.Revision) }
+
+// expected reads If-Match: one revision, as GET answered it.
+func expected(w http.ResponseWriter, r *http.Request) (snapshot.Expect, bool) {
+	values := r.Header.Values("If-Match")
+	if len(values) == 0 {
+		return nil, true
+	}
+	quoted, _ := strconv.Unquote(values[0])
+	revision, err := strconv.ParseInt(quoted, 10, 64)
+	if len(values) > 1 || err != nil {
+		writeError(w, http.StatusBadRequest, "If-Match must be one revision in quotes, as ETag gave it")
+		return nil, false
+	}
+	return &revision, true
+}
+
+// writeEditError gives an edit's fault its status.
+func writeEditError(w http.ResponseWriter, err error) {
+	status := http.StatusServiceUnavailable
+	switch {
+	case errors.Is(err, snapshot.ErrNotFound):
+		status = http.StatusNotFound
+	case errors.Is(err, snapshot.ErrPrecondition):
+		status = http.StatusPreconditionFailed
+	case errors.Is(err, snapshot.ErrOlder), errors.Is(err, snapshot.ErrConflict):
+		status = http.StatusConflict
+	case errors.Is(err, snapshot.ErrMalformed):
+		status = http.StatusUnprocessableEntity
+	}
+	writeError(w, status, err.Error())
+}
+
+// explain answers a case, or {"leaseId", "capability"} on the live store. The
+// worker is looked at as far as its link is up; it is not asked.
+func (a *admin) explain(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxCase))
+	if err != nil {
+		writeError(w, http.StatusRequestEntityTooLarge, "the case is too large")
+		return
+	}
+	q, err := a.question(r, body)
+	if err != nil {
+		writeError(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	writeJSON(w, http.StatusOK, a.gateway.policy.Explain(r.Context(), q))
+}
+
+func (a *admin) question(r *http.Request, body []byte) (*authz.Question, error) {
+	var ask struct {
+		LeaseID       string           `json:"leaseId"`
+		Capability    authz.Capability `json:"capability"`
+		EnvironmentID string           `json:"environmentId"`
+		Request       json.RawMessage  `json:"request"`
+	}
+	if err := json.Unmarshal(body, &ask); err != nil {
+		return nil, fmt.Errorf("read the question: %w", err)
+	}
+	if ask.Request != nil {
+		return pdp.ReadCase(body, a.gateway.config.Policies.ExtraFields)
+	}
+	if !authz.ValidID(ask.LeaseID) || ask.Capability == "" {
+		return nil, errors.New(`the question must be a case, or {"leaseId": ..., "capability": ...}`)
+	}
+	return a.gateway.ask(r, ask.LeaseID, ask.Capability, ask.EnvironmentID), nil
+}
+
+// ask is a question on the live store, by a caller of the lease's own tenant.
+func (g *gateway) ask(r *http.Request, lease string, capability authz.Capability, environment string) *authz.Question {
+	q := &authz.Question{
+		Request: &authz.Request{
+			ID: authz.NewID(), Phase: authz.Open, LeaseID: lease, Capability: capability, EnvironmentID: environment,
+		},
+		View: g.facts.Snapshot(r.Context(), lease), Now: time.Now(), WorkersEnabled: g.links.Enabled(),
+	}
+	operator := &authz.Principal{Subject: "operator", Method: "admin"}
+	if s := q.View.Snapshot; s != nil && s.Lease != nil {
+		operator.TenantID = s.Lease.TenantID
+	}
+	q.Request.Principal = operator
+	if worker := authz.WorkerToAsk(q); worker != nil {
+		q.Live = g.links.Live(q.Request, worker)
+	}
+	return q
+}
+
+func (a *admin) teardown(w http.ResponseWriter, r *http.Request) {
+	id := r.PathValue("id")
+	if !authz.ValidID(id) {
+		writeError(w, http.StatusBadRequest, "the lease id is not well-formed")
+		return
+	}
+	q := a.gateway.ask(r, id, authz.DuplexCommandStream, "")
+	if !q.View.Fresh {
+		writeError(w, http.StatusServiceUnavailable, "the lease could not be confirmed in the store")
+		return
+	}
+	if worker := authz.WorkerToAsk(q); q.Live == nil && worker != nil {
+		q.Live = a.gateway.askWorker(r, q.Request, worker)
+	}
+	ready, reason := a.gateway.policy.Teardown(r.Context(), q)
+	writeJSON(w, http.StatusOK, map[string]any{"leaseId": id, "ready": ready, "reason": reason})
+}
+
+// askWorker asks the worker for its live document on an operator's behalf.
+func (g *gateway) askWorker(r *http.Request, req *authz.Request, worker *authz.Record) *authz.Live {
+	live, err := g.links.Ask(r.Context(), req, worker)
+	if err != nil {
+		g.log.Debug("worker did not answer", "worker", worker.ID, "error", err)
+	}
+	if req.Conn != nil {
+		_ = req.Conn.Close()
+	}
+	return live
+}

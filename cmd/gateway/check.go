@@ -1,0 +1,159 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"sluice/internal/authz"
+)
+
+type checkCommand struct {
+	configFlags
+	Records  string `placeholder:"DIR" help:"Check the records of this directory, in place of the configured file store's."`
+	Policies string `placeholder:"DIR" help:"Check the policies of this directory or bundle, in place of policies.path."`
+	Limits   bool   `help:"List every limit in force."`
+	outputFlags
+}
+
+// checker collects what is wrong, and what is merely worth knowing.
+type checker struct {
+	Fine     bool          `json:"fine"`
+	Faults   []ConfigFault `json:"faults"`
+	Warnings []ConfigFault `json:"warnings"`
+	Records  int           `json:"records"`          // how many were looked at
+	Limits   []Limit       `json:"limits,omitempty"` // with --limits
+
+	capabilities []authz.Capability // of the checked policies; empty when there are none
+}
+
+func (k *checker) fault(f ConfigFault)   { k.Faults = append(k.Faults, f) }
+func (k *checker) warning(f ConfigFault) { k.Warnings = append(k.Warnings, f) }
+
+// Run checks everything that there is; what could not be read because of a
+// fault elsewhere is left out.
+func (c *checkCommand) Run(a *app) error {
+	k := &checker{Faults: []ConfigFault{}, Warnings: []ConfigFault{}}
+	cfg := k.config(c.configFlags)
+	k.policies(a.ctx, cfg, c.Policies)
+	if err := k.recordsOf(a.ctx, cfg, c.Records); err != nil {
+		return err
+	}
+	if cfg != nil {
+		k.files(cfg)
+		k.advise(cfg)
+		if c.Limits {
+			k.Limits = cfg.Limits()
+		}
+	}
+	k.Fine = len(k.Faults) == 0
+	return c.answer(a, k)
+}
+
+func (c *checkCommand) answer(a *app, k *checker) error {
+	if c.json() {
+		if err := a.writeJSON(k); err != nil {
+			return err
+		}
+	} else {
+		k.print(a)
+	}
+	if !k.Fine {
+		return errNo
+	}
+	return nil
+}
+
+func (k *checker) print(a *app) {
+	if len(k.Limits) > 0 {
+		printLimits(a, k.Limits)
+	}
+	for _, w := range k.Warnings {
+		fmt.Fprintf(a.stderr, "warning: %s\n", w)
+	}
+	for _, f := range k.Faults {
+		fmt.Fprintln(a.stderr, f)
+	}
+	if !k.Fine {
+		fmt.Fprintf(a.stderr, "%s\n", plural(len(k.Faults), "fault"))
+		return
+	}
+	fmt.Fprintf(a.stdout, "configuration, policies and %s are fine\n", plural(k.Records, "record"))
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+func printLimits(a *app, limits []Limit) {
+	w := tabwriter.NewWriter(a.stdout, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(w, "LIMIT\tVALUE\tMEANS")
+	for _, l := range limits {
+		fixed := ""
+		if l.Fixed {
+			fixed = " (fixed)"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s%s\n", l.Name, l.Value, l.Means, fixed)
+	}
+	_ = w.Flush()
+	fmt.Fprintln(a.stdout)
+}
+
+// config loads the configuration; nil when it has faults.
+func (k *checker) config(flags configFlags) *Config {
+	cfg, err := flags.load()
+	if err == nil {
+		return cfg
+	}
+	k.errors("", err)
+	return nil
+}
+
+// errors adds each line of err as a fault of source, unless it brings faults
+// of its own.
+func (k *checker) errors(source string, err error) {
+	switch e := err.(type) {
+	case *ConfigError:
+		k.Faults = append(k.Faults, e.Faults...)
+	default:
+		for line := range strings.Lines(err.Error()) {
+			k.fault(ConfigFault{Source: source, Message: strings.TrimSuffix(line, "\n")})
+		}
+	}
+}
+
+// advise warns of what is allowed and probably not meant.
+func (k *checker) advise(cfg *Config) {
+	warn := func(path, format string, args ...any) {
+		k.warning(ConfigFault{Source: cfg.File, Path: path, Message: fmt.Sprintf(format, args...)})
+	}
+	if cfg.Workers.Link == "static" {
+		warn("workers.link", "static takes your word in place of the workers' live documents: a worker that lost a method or was replaced is not noticed; probe or watch notice it")
+		if len(cfg.Workers.Static) == 0 {
+			warn("workers.static", "is empty, so no worker is known")
+		}
+	}
+	for i, w := range cfg.Workers.Static {
+		if address, ok := literalAddress(w.URL); ok && !cfg.Workers.covers(address) {
+			warn(index("workers.static", i)+".url", "%s is outside workers.allow, so it will never be dialled", address)
+		}
+	}
+	if cfg.Identity.TokensFile == "" {
+		warn("identity", "no caller is known, so every request is refused; see gateway token new")
+	}
+	if cfg.Admin.TokenFile == "" && cfg.StateDir == "" {
+		warn("admin", "there is neither token_file nor state_dir, so the calls that need the token are off")
+	}
+	if host, _, ok := splitAddress(cfg.Listen.Address); ok && cfg.Listen.TLS.CertFile == "" && !isLoopback(host) {
+		warn("listen.address", "is reachable from other machines without TLS: tokens travel in the clear")
+	}
+	for i, r := range cfg.Routes {
+		if len(k.capabilities) > 0 && !slices.Contains(k.capabilities, r.Capability) {
+			warn(index("routes", i)+".capability", "%s is not in the policies' table, so every request is refused", r.Capability)
+		}
+	}
+}

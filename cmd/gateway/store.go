@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"sluice/internal/authz"
+	"sluice/internal/snapshot"
+)
+
+// recordStore is a store as the cache watches it and as operators edit it.
+type recordStore interface {
+	snapshot.Store
+	Get(ctx context.Context, k snapshot.Key) (*snapshot.Stored, error)
+	Put(ctx context.Context, k snapshot.Key, text []byte, expect snapshot.Expect) (*authz.Record, error)
+	Delete(ctx context.Context, k snapshot.Key, expect snapshot.Expect) error
+	List(ctx context.Context, kind authz.Kind) ([]string, error)
+}
+
+// openStore returns the configured store; it connects to nothing yet. A store
+// that is an io.Closer is closed by whoever opened it.
+func openStore(cfg *Config, log *slog.Logger) (recordStore, error) {
+	if cfg.Store.Type != "redis" {
+		store, err := snapshot.NewFileStore(snapshot.FileOptions{Dir: cfg.Store.File.Dir, Log: log})
+		if err != nil {
+			return nil, fmt.Errorf("store.file: %w", err)
+		}
+		return store, nil
+	}
+	secured, err := redisTLS(cfg.Store.Redis.TLS)
+	if err != nil {
+		return nil, fmt.Errorf("store.redis.tls: %w", err)
+	}
+	store, err := snapshot.NewRedisStore(snapshot.RedisOptions{
+		Addresses: cfg.Store.Redis.Addresses, Username: cfg.Store.Redis.Username, Password: string(cfg.Store.Redis.Password),
+		TLS: secured, KeyPrefix: cfg.Store.Redis.KeyPrefix, Log: log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("store.redis: %w", err)
+	}
+	return store, nil
+}
+
+func redisTLS(cfg RedisTLSConfig) (*tls.Config, error) {
+	if !cfg.Enabled {
+		return nil, nil
+	}
+	secured := &tls.Config{MinVersion: tls.VersionTLS12}
+	if cfg.CAFile != "" {
+		pem, err := os.ReadFile(cfg.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("read the authorities: %w", err)
+		}
+		secured.RootCAs = x509.NewCertPool()
+		if !secured.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("read the authorities: %s holds no certificate", cfg.CAFile)
+		}
+	}
+	if cfg.CertFile != "" {
+		pair, err := tls.LoadX509KeyPair(cfg.CertFile, cfg.KeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("read the client certificate: %w", err)
+		}
+		secured.Certificates = []tls.Certificate{pair}
+	}
+	return secured, nil
+}
