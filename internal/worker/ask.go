@@ -73,7 +73,7 @@ func (s *Links) watch(ctx context.Context, t Target, each func(*authz.Live)) err
 	lines.Buffer(make([]byte, 0, 4<<10), MaxDocument+2)
 	lines.Split(wholeLines)
 	flow := rate.NewLimiter(linesPerSecond, linesAtOnce)
-	for a.deadline(s.Dialer.aStep()); lines.Scan(); a.deadline(time.Now().Add(s.Silence)) {
+	for a.deadline(s.o.Dialer.aStep()); lines.Scan(); a.deadline(time.Now().Add(s.o.Silence)) {
 		if !flow.Allow() {
 			return errors.New("worker writes its live document too often")
 		}
@@ -98,7 +98,7 @@ func (s *Links) watch(ctx context.Context, t Target, each func(*authz.Live)) err
 // sends one document is taken at its word.
 func (s *Links) isStream(response *http.Response) bool {
 	kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type"))
-	if s.Mode == Watch {
+	if s.o.Mode == Watch {
 		return kind != "application/json"
 	}
 	return kind == "application/x-ndjson"
@@ -108,7 +108,7 @@ func (s *Links) decode(raw []byte, a *answer) (*authz.Live, error) {
 	if len(raw) > MaxDocument {
 		return nil, fmt.Errorf("%w: more than %d bytes", errMalformed, MaxDocument)
 	}
-	live, err := s.Decode(raw)
+	live, err := s.o.Decode(raw)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errMalformed, err)
 	}
@@ -155,7 +155,7 @@ func (s *Links) request(ctx context.Context, t Target, accept string) (*answer, 
 	if err != nil {
 		return nil, err
 	}
-	conn, err := s.Dialer.dial(ctx, t, t.Address())
+	conn, err := s.o.Dialer.dial(ctx, t, t.Address())
 	if err != nil {
 		return nil, err
 	}
@@ -168,7 +168,7 @@ func (s *Links) request(ctx context.Context, t Target, accept string) (*answer, 
 }
 
 func (a *answer) exchange(s *Links, t Target, accept, token string) error {
-	request, err := http.NewRequest(http.MethodGet, "http://"+t.Authority()+s.ProbePath, nil)
+	request, err := http.NewRequest(http.MethodGet, "http://"+t.Authority()+s.o.ProbePath, nil)
 	if err != nil {
 		return err
 	}
@@ -178,7 +178,7 @@ func (a *answer) exchange(s *Links, t Target, accept, token string) error {
 	if token != "" {
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
-	_ = a.conn.SetDeadline(s.Dialer.aStep())
+	_ = a.conn.SetDeadline(s.o.Dialer.aStep())
 	if err := request.Write(a.conn); err != nil {
 		return err
 	}
@@ -193,7 +193,7 @@ func (a *answer) exchange(s *Links, t Target, accept, token string) error {
 			break
 		}
 	}
-	a.deadline(s.Dialer.aStep())
+	a.deadline(s.o.Dialer.aStep())
 	return nil
 }
 

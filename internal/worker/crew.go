@@ -33,6 +33,13 @@ func (c *crew) close() {
 	c.done.Wait()
 }
 
+// stands says whether the crew is open.
+func (c *crew) stands() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ctx != nil && c.ctx.Err() == nil
+}
+
 // start runs f, unless the crew is not open or about to close.
 func (c *crew) start(f func(context.Context)) bool {
 	c.mu.Lock()

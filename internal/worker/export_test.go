@@ -4,9 +4,7 @@ import "sluice/internal/authz"
 
 // Running says whether Run has begun.
 func (s *Links) Running() bool {
-	s.crew.mu.Lock()
-	defer s.crew.mu.Unlock()
-	return s.crew.ctx != nil
+	return s.crew.stands()
 }
 
 // Revisit makes the link ask for a stream again, as after its time.

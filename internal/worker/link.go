@@ -65,7 +65,7 @@ func newLink(s *Links, owner *inUse, worker *authz.Record, target Target) *link 
 // current is the document that an open or an admit may rest on: one that came
 // over a stream that is up.
 func (l *link) current(now time.Time) *authz.Live {
-	if !l.up || now.Sub(l.heard) >= l.hub.Silence {
+	if !l.up || now.Sub(l.heard) >= l.hub.o.Silence {
 		return nil
 	}
 	return l.doc
@@ -76,9 +76,9 @@ func (l *link) current(now time.Time) *authz.Live {
 func (l *link) lasting(now time.Time) *authz.Live {
 	lost := l.lost
 	if l.up {
-		lost = l.heard.Add(l.hub.Silence)
+		lost = l.heard.Add(l.hub.o.Silence)
 	}
-	if !lost.IsZero() && now.Sub(lost) >= l.hub.Grace {
+	if !lost.IsZero() && now.Sub(lost) >= l.hub.o.Grace {
 		return nil
 	}
 	return l.doc
@@ -86,7 +86,7 @@ func (l *link) lasting(now time.Time) *authz.Live {
 
 // streams says whether the worker is asked for a stream now.
 func (l *link) streams(now time.Time) bool {
-	switch l.hub.Mode {
+	switch l.hub.o.Mode {
 	case Watch:
 		return true
 	case Auto:
@@ -110,7 +110,7 @@ func (l *link) kept() bool { return l.owner.held > 0 && l.owner.url == l.url }
 
 func (l *link) idle(now time.Time) bool {
 	busy := l.opening != nil || l.next != nil || l.probers > 0
-	return !busy && !l.kept() && now.Sub(l.used) >= l.hub.Idle
+	return !busy && !l.kept() && now.Sub(l.used) >= l.hub.o.Idle
 }
 
 // wake makes the stream's goroutine look again at what is wanted of it.
@@ -171,8 +171,8 @@ func (l *link) awaitReturn() {
 		for {
 			left, gone := l.mourning(time.Now())
 			if gone {
-				l.hub.Log.Info("worker stays out of reach", "worker", l.id)
-				l.hub.OnChange(l.id)
+				l.hub.o.Log.Info("worker stays out of reach", "worker", l.id)
+				l.hub.o.OnChange(l.id)
 			}
 			if left <= 0 || !sleep(ctx, left) {
 				return
@@ -187,7 +187,7 @@ func (l *link) mourning(now time.Time) (left time.Duration, gone bool) {
 	l.hub.mu.Lock()
 	defer l.hub.mu.Unlock()
 	if l.doc != nil && !l.lost.IsZero() {
-		if left := l.lost.Add(l.hub.Grace).Sub(now); left > 0 {
+		if left := l.lost.Add(l.hub.o.Grace).Sub(now); left > 0 {
 			return left, false
 		}
 		l.doc, l.lost, gone = nil, time.Time{}, true

@@ -35,8 +35,8 @@ func (l *link) joinProbe() *question {
 // probeForRecheck starts one probe in the background, unless one is under way
 // or was sent a moment ago. What it finds is reported by OnChange.
 func (l *link) probeForRecheck(now time.Time) {
-	overStream := l.hub.Mode == Watch || l.streaming && l.streams(now)
-	if overStream || l.next != nil || l.probers > 0 || now.Sub(l.probed) < l.hub.ProbeInterval {
+	overStream := l.hub.o.Mode == Watch || l.streaming && l.streams(now)
+	if overStream || l.next != nil || l.probers > 0 || now.Sub(l.probed) < l.hub.o.ProbeInterval {
 		return
 	}
 	l.joinProbe()
@@ -44,37 +44,42 @@ func (l *link) probeForRecheck(now time.Time) {
 
 // sendProbes sends probes for as long as somebody waits for one.
 func (l *link) sendProbes(ctx context.Context) {
-	for sleep(ctx, l.untilProbe()) {
-		q, number := l.takeProbe()
-		if q == nil {
+	for {
+		pause, wanted := l.untilProbe(ctx)
+		if !wanted {
 			return
 		}
-		live, err := l.hub.probe(ctx, l.target)
-		l.probeAnswered(q, number, live, err)
+		sleep(ctx, pause)
+		if q, number := l.takeProbe(ctx); q != nil {
+			live, err := l.hub.probe(ctx, l.target)
+			l.probeAnswered(ctx, q, number, live, err)
+		}
 	}
+}
+
+// untilProbe returns how long a failing worker is left alone before the next
+// probe. When there is none, or ctx is over, so is the goroutine.
+func (l *link) untilProbe(ctx context.Context) (pause time.Duration, wanted bool) {
 	l.hub.mu.Lock()
 	defer l.hub.mu.Unlock()
-	l.probers--
-	if l.next != nil {
+	if l.next != nil && ctx.Err() != nil {
 		l.next.answer(nil, errNotRunning)
 		l.next = nil
 	}
-}
-
-func (l *link) untilProbe() time.Duration {
-	l.hub.mu.Lock()
-	defer l.hub.mu.Unlock()
-	return time.Until(l.failed.Add(l.pause()))
+	if l.next == nil {
+		l.probers--
+		return 0, false
+	}
+	return time.Until(l.failed.Add(l.pause())), true
 }
 
 // takeProbe returns the probe to send, after which nobody can join it, and
-// its number; nil when there is none and the goroutine is over.
-func (l *link) takeProbe() (*question, uint64) {
+// its number; nil when another goroutine has taken it.
+func (l *link) takeProbe(ctx context.Context) (*question, uint64) {
 	l.hub.mu.Lock()
 	defer l.hub.mu.Unlock()
 	q := l.next
-	if q == nil {
-		l.probers--
+	if q == nil || ctx.Err() != nil {
 		return nil, 0
 	}
 	l.next = nil
@@ -85,7 +90,7 @@ func (l *link) takeProbe() (*question, uint64) {
 
 // probeAnswered takes the answer of a probe. An answer that was overtaken by
 // that of a later probe serves its own requests and changes nothing else.
-func (l *link) probeAnswered(q *question, number uint64, live *authz.Live, err error) {
+func (l *link) probeAnswered(ctx context.Context, q *question, number uint64, live *authz.Live, err error) {
 	now := time.Now()
 	l.hub.mu.Lock()
 	var changed bool
@@ -106,7 +111,7 @@ func (l *link) probeAnswered(q *question, number uint64, live *authz.Live, err e
 	}
 	l.hub.mu.Unlock()
 	q.answer(live, err)
-	if changed {
-		l.hub.OnChange(l.id)
+	if changed && ctx.Err() == nil {
+		l.hub.o.OnChange(l.id)
 	}
 }

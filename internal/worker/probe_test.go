@@ -61,6 +61,8 @@ type gated struct {
 	sync.Mutex
 	document string
 	arrived  atomic.Int32
+	there    atomic.Int32
+	most     atomic.Int32 // at a time
 	answers  chan struct{}
 }
 
@@ -74,6 +76,10 @@ func (g *gated) serve(w http.ResponseWriter, r *http.Request) {
 	g.Lock()
 	document := g.document
 	g.Unlock()
+	if n := g.there.Add(1); n > g.most.Load() {
+		g.most.Store(n)
+	}
+	defer g.there.Add(-1)
 	g.arrived.Add(1)
 	select {
 	case <-g.answers:
@@ -86,30 +92,69 @@ func TestAProbeThatWasSentServesNobodyWhoComesLater(t *testing.T) {
 	g := &gated{document: good, answers: make(chan struct{})}
 	w := serveHandler(t, g.serve)
 	r := start(t, worker.Options{Mode: worker.Probe, Dialer: newDialer(t, worker.DialerOptions{Timeout: patience})})
-	got := make(chan *authz.Live, 200)
-	ask := func(n int) {
-		for range n {
-			go func() { got <- r.mustAsk(w) }()
+	got := make(chan *authz.Live, 100)
+	var asked atomic.Int32
+	ask := func() {
+		asked.Add(1)
+		live, err := r.ask(open(), w)
+		if err != nil {
+			t.Error(err)
+			live = &authz.Live{}
 		}
+		got <- live
 	}
-	ask(1)
-	eventually(t, "the first probe is sent", func() bool { return g.arrived.Load() == 1 })
+	for sent := range int32(4) {
+		go ask()
+		eventually(t, "each has its own probe", func() bool { return g.arrived.Load() == sent+1 })
+	}
 	g.set(`{"id":"worker-1","pluginId":"plugin-1","status":"stopping","generation":"g1"}`)
-	ask(100)
-	eventually(t, "as many as may are sent", func() bool { return g.arrived.Load() == 4 })
+	for range 96 {
+		go ask()
+	}
+	eventually(t, "all ask", func() bool { return asked.Load() == 100 })
 	close(g.answers)
 	statuses := map[string]int{}
-	for range 101 {
+	for range 100 {
 		statuses[(<-got).Status]++
 	}
-	if statuses["running"] != 1 || statuses["stopping"] != 100 {
+	if statuses["running"] != 4 || statuses["stopping"] != 96 {
 		t.Errorf("answers: %v", statuses)
 	}
-	if n := g.arrived.Load(); n > 12 {
-		t.Errorf("101 requests made %d probes", n)
+	if n := g.arrived.Load(); n > 50 || g.most.Load() > 4 {
+		t.Errorf("100 requests made %d probes, %d at a time", n, g.most.Load())
 	}
 	if live := r.Live(channelOf(authz.Recheck, &authz.Live{ID: "worker-1"}), w); live.Status != "stopping" {
 		t.Errorf("an overtaken answer came back: %+v", live)
+	}
+}
+
+func TestAnAnswerThatWasOvertakenChangesNothing(t *testing.T) {
+	s := sample.New(document())
+	var questions atomic.Int32
+	late := make(chan struct{})
+	w := serveHandler(t, func(w http.ResponseWriter, r *http.Request) {
+		if questions.Add(1) == 1 {
+			<-late
+			_, _ = io.WriteString(w, good)
+			return
+		}
+		s.ServeHTTP(w, r)
+	})
+	r := start(t, worker.Options{Mode: worker.Probe, Dialer: newDialer(t, worker.DialerOptions{Timeout: patience})})
+	r.Retain("worker-1")
+	overtaken := make(chan *authz.Live, 1)
+	go func() {
+		live, _ := r.Ask(t.Context(), open(), w)
+		overtaken <- live
+	}()
+	eventually(t, "the first probe is sent", func() bool { return questions.Load() == 1 })
+	latest := r.mustAsk(w)
+	close(late)
+	if got := <-overtaken; got == nil || got.SupportedMethods[0] != "a" {
+		t.Errorf("the first request got %+v", got)
+	}
+	if got := r.Live(channelOf(authz.Recheck, latest), w); got != latest || r.changed() != 0 {
+		t.Errorf("%+v, reported %d", got, r.changed())
 	}
 }
 
@@ -137,6 +182,7 @@ func TestARecheckUsesTheLastAnswerAndStartsOneProbe(t *testing.T) {
 }
 
 func TestProbesOfRechecksAreBounded(t *testing.T) {
+	t.Parallel()
 	s := serveSample(t)
 	r := start(t, worker.Options{Mode: worker.Probe, ProbeInterval: 100 * time.Millisecond})
 	recheck := channelOf(authz.Recheck, r.mustAsk(s.record()))
@@ -150,6 +196,7 @@ func TestProbesOfRechecksAreBounded(t *testing.T) {
 }
 
 func TestAProbeThatFailsGivesTheChannelsTheGrace(t *testing.T) {
+	t.Parallel()
 	s := serveSample(t)
 	const grace = 400 * time.Millisecond
 	r := start(t, worker.Options{Mode: worker.Probe, Grace: grace, ProbeInterval: time.Millisecond})

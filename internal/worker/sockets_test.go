@@ -83,6 +83,7 @@ func pair(t *testing.T) (ours, theirs net.Conn) {
 }
 
 func TestAPeerThatIsGoneLeavesDataUnanswered(t *testing.T) {
+	t.Parallel()
 	ours, theirs := pair(t)
 	deaf(t, theirs)
 	if _, err := io.WriteString(ours, "anybody there?"); err != nil {
@@ -92,6 +93,7 @@ func TestAPeerThatIsGoneLeavesDataUnanswered(t *testing.T) {
 }
 
 func TestASlowReaderAnswersAllTheSame(t *testing.T) {
+	t.Parallel()
 	ours, _ := pair(t)
 	_ = ours.SetWriteDeadline(time.Now().Add(1500 * time.Millisecond))
 	most := 0

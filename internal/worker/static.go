@@ -67,7 +67,7 @@ func (w StaticWorker) build() (*staticWorker, error) {
 // the operator's, or there is none. For every other kind and mode the second
 // result is false, and the store's record counts.
 func (s *Links) Override(kind authz.Kind, id string) (*authz.Record, bool) {
-	if s.Mode != Static || kind != authz.KindWorker {
+	if s.o.Mode != Static || kind != authz.KindWorker {
 		return nil, false
 	}
 	if w := s.static[id]; w != nil {
@@ -95,7 +95,7 @@ func (s *Links) staticAsk(ctx context.Context, req *authz.Request, worker *authz
 		return nil, fmt.Errorf("worker %s is not one of the operator's", worker.ID)
 	}
 	if req.Conn == nil {
-		conn, err := s.Dialer.DialContext(ctx, worker.URL)
+		conn, err := s.o.Dialer.DialContext(ctx, worker.URL)
 		if err != nil {
 			return nil, fmt.Errorf("ask worker %s: %w", worker.ID, err)
 		}

@@ -46,7 +46,7 @@ func (l *link) keepStream(ctx context.Context, cancel func()) {
 	for l.wanted(ctx) {
 		began := time.Now()
 		err := l.hub.watch(ctx, l.target, l.streamed)
-		l.streamEnded(err, time.Since(began))
+		l.streamEnded(ctx, err, time.Since(began))
 	}
 }
 
@@ -100,10 +100,10 @@ func (l *link) streamed(live *authz.Live) {
 	}
 	l.hub.mu.Unlock()
 	if first {
-		l.hub.Log.Debug("worker link is up", "worker", l.id, "generation", live.Generation)
+		l.hub.o.Log.Debug("worker link is up", "worker", l.id, "generation", live.Generation)
 	}
 	if changed {
-		l.hub.OnChange(l.id)
+		l.hub.o.OnChange(l.id)
 	}
 }
 
@@ -111,16 +111,17 @@ func (l *link) streamed(live *authz.Live) {
 // before it is asked for a stream again; a new generation is asked at once.
 const revisit = time.Minute
 
-// streamEnded takes the end of the stream, err being why.
-func (l *link) streamEnded(err error, lasted time.Duration) {
+// streamEnded takes the end of the stream, err being why. When it is the link
+// that ended it (ctx is over), nobody needs to be told.
+func (l *link) streamEnded(ctx context.Context, err error, lasted time.Duration) {
 	now := time.Now()
 	l.hub.mu.Lock()
 	wasUp, gone := l.up, false
 	l.up = false
-	if wasUp && lasted >= l.hub.Silence/2 {
+	if wasUp && lasted >= l.hub.o.Silence/2 {
 		l.failures = 0 // it was a good stream: do not hold old failures against it
 	}
-	if errors.Is(err, errNoStream) && l.hub.Mode == Auto {
+	if errors.Is(err, errNoStream) && l.hub.o.Mode == Auto {
 		l.probeInstead(now)
 	} else {
 		gone = l.fail(err, now)
@@ -130,11 +131,14 @@ func (l *link) streamEnded(err error, lasted time.Duration) {
 		l.opening = nil
 	}
 	l.hub.mu.Unlock()
+	if ctx.Err() != nil {
+		return
+	}
 	if wasUp {
-		l.hub.Log.Info("worker link is down", "worker", l.id, "error", err)
+		l.hub.o.Log.Info("worker link is down", "worker", l.id, "error", err)
 	}
 	if gone {
-		l.hub.OnChange(l.id)
+		l.hub.o.OnChange(l.id)
 	}
 }
 
