@@ -41,6 +41,9 @@ func ReadCase(line []byte, extraFields []string) (*authz.Question, error) {
 		q.Request.Channel = &authz.ChannelFacts{ID: "case", OpenedAt: now, Generation: text(c["openedGeneration"])}
 	}
 	q.View.Snapshot = joinCase(q.Request.LeaseID, records, extraFields)
+	if q.Request.Channel != nil {
+		q.Request.Channel.WorkerID = q.View.Snapshot.WorkerID()
+	}
 	if set(c["live"]) {
 		q.Live, _ = snapshot.DecodeLive(c["live"]) // a malformed live document is none
 	}
