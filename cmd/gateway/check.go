@@ -1,9 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"text/tabwriter"
 
 	"sluice/internal/authz"
@@ -36,13 +36,17 @@ func (k *checker) warning(f ConfigFault) { k.Warnings = append(k.Warnings, f) }
 func (c *checkCommand) Run(a *app) error {
 	k := &checker{Faults: []ConfigFault{}, Warnings: []ConfigFault{}}
 	cfg := k.config(c.configFlags)
-	k.policies(a.ctx, cfg, c.Policies)
+	if err := k.policies(a.ctx, cfg, c.Policies); err != nil {
+		return err
+	}
 	if err := k.recordsOf(a.ctx, cfg, c.Records); err != nil {
 		return err
 	}
 	if cfg != nil {
 		k.files(cfg)
-		k.advise(cfg)
+		if c.configFlags.given() {
+			k.advise(cfg)
+		}
 		if c.Limits {
 			k.Limits = cfg.Limits()
 		}
@@ -109,27 +113,21 @@ func (k *checker) config(flags configFlags) *Config {
 	if err == nil {
 		return cfg
 	}
-	k.errors("", err)
-	return nil
-}
-
-// errors adds each line of err as a fault of source, unless it brings faults
-// of its own.
-func (k *checker) errors(source string, err error) {
-	switch e := err.(type) {
-	case *ConfigError:
+	if e, ok := errors.AsType[*ConfigError](err); ok {
 		k.Faults = append(k.Faults, e.Faults...)
-	default:
-		for line := range strings.Lines(err.Error()) {
-			k.fault(ConfigFault{Source: source, Message: strings.TrimSuffix(line, "\n")})
-		}
+	} else {
+		k.fault(ConfigFault{Message: err.Error()})
 	}
+	return nil
 }
 
 // advise warns of what is allowed and probably not meant.
 func (k *checker) advise(cfg *Config) {
 	warn := func(path, format string, args ...any) {
 		k.warning(ConfigFault{Source: cfg.File, Path: path, Message: fmt.Sprintf(format, args...)})
+	}
+	if dir := cfg.Store.File.Dir; cfg.Store.Type == "file" && !isDirectory(dir) {
+		warn("store.file.dir", "%s is not there yet, so there are no records", dir)
 	}
 	if cfg.Workers.Link == "static" {
 		warn("workers.link", "static takes your word in place of the workers' live documents: a worker that lost a method or was replaced is not noticed; probe or watch notice it")

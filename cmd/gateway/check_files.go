@@ -10,7 +10,9 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"sluice/internal/authz"
@@ -21,41 +23,55 @@ import (
 )
 
 // policies compiles what would be served: strictly, with the input schema.
-func (k *checker) policies(ctx context.Context, cfg *Config, path string) {
-	o := pdp.Options{Path: path}
+func (k *checker) policies(ctx context.Context, cfg *Config, path string) error {
+	o := pdp.Options{}
 	if cfg != nil {
-		o.Replace, o.Required, o.RunTests = cfg.Policies.Replace, cfg.Policies.Required, cfg.Policies.RunTests
-		if path == "" {
-			o.Path = cfg.Policies.Path
+		o = policyOptions(cfg)
+	}
+	if path != "" {
+		if _, err := os.Stat(path); err != nil {
+			return wrongUsage("--policies: %w", err)
 		}
+		o.Path = path
 	}
 	engine, err := pdp.New(o)
 	if err == nil {
 		err = engine.Reload(ctx)
 	}
 	if err != nil {
-		k.errors("", err)
-		return
+		k.policyFaults(err)
+		return nil
 	}
 	k.capabilities = engine.Capabilities()
+	return nil
+}
+
+// placedLine is how a policy fault with a place is written.
+var placedLine = regexp.MustCompile(`^(.+?):(\d+):(\d+): (.*)$`)
+
+func (k *checker) policyFaults(err error) {
+	for line := range strings.Lines(err.Error()) {
+		line = strings.TrimPrefix(strings.TrimSuffix(line, "\n"), "loading policies: ")
+		f := ConfigFault{Message: line}
+		if part := placedLine.FindStringSubmatch(line); part != nil {
+			f.Source, f.Message = part[1], part[4]
+			f.Line, _ = strconv.Atoi(part[2])
+			f.Column, _ = strconv.Atoi(part[3])
+		}
+		k.fault(f)
+	}
 }
 
 // recordsOf looks at every record of a directory: the named one or the
 // configured store's. Another store's records are judged as they are read.
 func (k *checker) recordsOf(ctx context.Context, cfg *Config, dir string) error {
-	if dir == "" && (cfg == nil || cfg.Store.Type != "file") {
+	switch {
+	case dir != "" && !isDirectory(dir):
+		return wrongUsage("--records %s is not a directory that can be read", dir)
+	case dir == "" && (cfg == nil || cfg.Store.Type != "file" || !isDirectory(cfg.Store.File.Dir)):
 		return nil
-	}
-	named := dir != ""
-	if !named {
+	case dir == "":
 		dir = cfg.Store.File.Dir
-	}
-	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
-		if named {
-			return wrongUsage("--records %s is not a directory that can be read", dir)
-		}
-		k.warning(ConfigFault{Source: cfg.File, Path: "store.file.dir", Message: fmt.Sprintf("%s is not there, so there are no records", dir)})
-		return nil
 	}
 	store, err := snapshot.NewFileStore(snapshot.FileOptions{Dir: dir})
 	if err != nil {
@@ -207,6 +223,11 @@ func (w *WorkersConfig) covers(address netip.AddrPort) bool {
 		allowed, err := parseAllow(entry)
 		return err == nil && allowed.prefix.Contains(address.Addr()) && (allowed.port == 0 || allowed.port == address.Port())
 	})
+}
+
+func isDirectory(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
 }
 
 func isLoopback(host string) bool {

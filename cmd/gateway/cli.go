@@ -147,6 +147,9 @@ type configFlags struct {
 
 func (f configFlags) load() (*Config, error) { return Load(f.Config, f.Set) }
 
+// given says whether a configuration was chosen at all.
+func (f configFlags) given() bool { return f.Config != "" || len(f.Set) > 0 }
+
 // outputFlags choose how a command answers.
 type outputFlags struct {
 	Output string `short:"o" enum:"text,json" default:"text" placeholder:"text|json" help:"How to answer: text or json."`

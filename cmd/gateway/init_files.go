@@ -41,7 +41,7 @@ admin:
 #   records/control.json            the kill switch ("duplexEnabled") and suspended tenants
 #   records/plugins/plugin-1.json   the plugin that made the sandbox, and what it declares
 #   records/leases/lease-1.json     the lease: its tenant, its status, what it opted into
-# A change counts with a higher "revision" alone; see "gateway records --help".
+# A changed record counts only with a higher "revision"; see "gateway records --help".
 store:
   type: file
   file: {dir: records}
