@@ -92,7 +92,9 @@ func (c *headConn) readHead(p []byte) (int, error) {
 		return passes, nil
 	}
 	if c.scanned < c.held.len() {
-		c.passable = c.judge(c.held.bytes())
+		if n := c.judge(c.held.bytes()); n > 0 {
+			c.passable = n
+		}
 		return 0, nil
 	}
 	c.deadlines.startHead(c.Conn, c.options.Timeout)
