@@ -143,7 +143,7 @@ func TestAWorkerThatCannotBeAsked(t *testing.T) {
 			t.Run(name+"/"+string(mode), func(t *testing.T) {
 				t.Parallel()
 				w := serveBytes(t, raw)
-				r := start(t, worker.Options{Mode: mode, Dialer: newDialer(t, worker.DialerOptions{Timeout: 200 * time.Millisecond})})
+				r := start(t, worker.Options{Mode: mode, Dialer: newDialer(t, worker.DialerOptions{Timeout: 60 * time.Millisecond})})
 				began := time.Now()
 				live, err := r.Ask(t.Context(), open(), w)
 				if live != nil || err == nil {
