@@ -108,14 +108,18 @@ func (c *headConn) readHead(p []byte) (int, error) {
 // judge looks at b, which begins with a head, and returns how many bytes of it
 // pass: none while the head is not whole, and none when it is refused.
 func (c *headConn) judge(b []byte) int {
-	if c.prior && isPreface(b) {
-		if len(b) >= len(preface) {
+	if c.prior {
+		switch {
+		case !isPreface(b):
+			c.prior, c.scanned = false, 0
+		case len(b) < len(preface):
+			c.scanned = len(b)
+			return 0
+		default:
 			c.state = statePassing
 			c.deadlines.endHead(c.Conn)
 			return len(b)
 		}
-		c.scanned = len(b)
-		return 0
 	}
 	end, fault := scanHead(b, c.scanned, c.options.MaxBytes)
 	if fault == nil && end == 0 {
@@ -131,7 +135,7 @@ func (c *headConn) judge(b []byte) int {
 		c.refuse(fault)
 		return 0
 	}
-	c.scanned, c.prior, c.upgrade = 0, false, facts.upgrade
+	c.scanned, c.upgrade = 0, facts.upgrade
 	c.expectBody(facts)
 	return end + c.follow(b[end:])
 }

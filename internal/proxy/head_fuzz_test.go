@@ -294,6 +294,7 @@ func FuzzHeads(f *testing.F) {
 	}
 	f.Add([]byte(script), uint64(1))
 	f.Add([]byte(preface+"\x00\x00\x00\x04\x00\x00\x00\x00\x00"), uint64(2))
+	f.Add([]byte("PRI * HTTP/2.0\r\n\r\n0"), uint64(79)) // found by fuzzing
 	f.Add([]byte("GET / HTTP/1.1\r\nHost: gw\r\nConnection: upgrade\r\nUpgrade: x\r\nContent-Length: 2\r\n\r\nabGET / HTTP/1.1\r\n"), uint64(3))
 	f.Fuzz(func(t *testing.T, in []byte, seed uint64) {
 		o := headOptions{MaxBytes: 512, Timeout: time.Minute, PriorKnowledge: true}

@@ -418,7 +418,7 @@ func TestAConnectionBeginsWithTheHTTP2PrefaceOnlyWhereItMay(t *testing.T) {
 
 	for _, raw := range []string{
 		"PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n", "PRI * HTTP/2.0\r\nHost: gw\r\n\r\n", "PRI / HTTP/2.0\r\n\r\nSM\r\n\r\n",
-		"GET / HTTP/1.1\r\nHost: gw\r\n\r\n" + preface,
+		"GET / HTTP/1.1\r\nHost: gw\r\n\r\n" + preface, "PRI * HTTP/2.0\r\n\r\n0",
 	} {
 		got := statuses(s.exchange(t, raw))
 		if got[len(got)-1] != "505" {
