@@ -31,7 +31,7 @@ type gateway struct {
 	load   func() (*Config, error) // reads it again
 	log    *slog.Logger
 
-	tokens    *identity.Tokens // nil: no token is known
+	tokens    *identity.Tokens
 	identity  *identity.Identifier
 	store     recordStore
 	facts     *snapshot.Cache
@@ -79,15 +79,13 @@ func (g *gateway) openTelemetry(ctx context.Context) (err error) {
 
 // openIdentity: who calls.
 func (g *gateway) openIdentity(context.Context) (err error) {
-	if file := g.config.Identity.TokensFile; file != "" {
-		if g.tokens, err = identity.OpenTokens(file); err != nil {
-			return fmt.Errorf("identity.tokens_file: %w", err)
-		}
-		g.identity = identity.New(g.tokens)
-		return nil
+	if g.tokens, err = identity.OpenTokens(g.config.Identity.TokensFile); err != nil {
+		return fmt.Errorf("identity.tokens_file: %w", err)
 	}
-	g.identity = identity.New()
-	g.log.Warn("no identity.tokens_file is configured: no caller is known and everything is refused")
+	if g.config.Identity.TokensFile == "" {
+		g.log.Warn("no identity.tokens_file is configured: no caller is known and everything is refused")
+	}
+	g.identity = identity.New(g.tokens)
 	return nil
 }
 
@@ -123,8 +121,10 @@ func (g *gateway) openFacts(context.Context) (err error) {
 	return nil
 }
 
-// openPolicy: what decides.
-func (g *gateway) openPolicy(context.Context) (err error) {
+// openPolicy: what decides. A set that cannot be loaded keeps the gateway from
+// being ready, not from starting: it denies, says why, and takes the set that
+// is repaired.
+func (g *gateway) openPolicy(ctx context.Context) (err error) {
 	cfg := g.config
 	options := policyOptions(cfg)
 	options.Log = g.log
@@ -133,6 +133,9 @@ func (g *gateway) openPolicy(context.Context) (err error) {
 	g.policy, err = pdp.New(options)
 	if err != nil {
 		return fmt.Errorf("policies: %w", err)
+	}
+	if err := g.policy.Reload(ctx); err != nil {
+		g.log.Error("policies refused: nothing is allowed until they are repaired", "error", err)
 	}
 	return nil
 }

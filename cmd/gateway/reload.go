@@ -16,10 +16,6 @@ const lookInterval = time.Second
 // watchTokens has every channel judged again when credentials changed: one
 // that was withdrawn ends its channels.
 func (g *gateway) watchTokens(ctx context.Context) error {
-	if g.tokens == nil {
-		<-ctx.Done()
-		return nil
-	}
 	g.tokens.Watch(ctx, lookInterval, func(changed bool, err error) {
 		if err != nil {
 			g.log.Error("the changed tokens file is not usable; the last good one stays", "error", err)
@@ -80,6 +76,10 @@ func stampOf(file string) stamp {
 func (g *gateway) reload(ctx context.Context) {
 	next, err := g.load()
 	if err != nil {
+		g.log.Error("the changed configuration is refused; the old one stays", "error", err)
+		return
+	}
+	if err := g.tokens.ReloadFrom(next.Identity.TokensFile); err != nil {
 		g.log.Error("the changed configuration is refused; the old one stays", "error", err)
 		return
 	}
