@@ -237,6 +237,6 @@ func isToken[T string | []byte](s T) bool {
 	return len(s) > 0
 }
 
-func isTokenByte(c byte) bool {
-	return isAlnum(c) || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
-}
+func isTokenByte(c byte) bool { return tokenBytes[c] }
+
+var tokenBytes = bytesOf("!#$%&'*+-.^_`|~")

@@ -164,12 +164,16 @@ func (c *headConn) keep(b []byte) {
 
 // hold waits without giving anything, and returns when the peer is gone, the
 // deadline has passed or the connection is closed. It reads no more than one
-// byte, as net/http does to see that a caller has gone.
+// byte, as net/http does to see that a caller has gone. A larger read asks for
+// a next request: the upgrade was refused, and there is none.
 func (c *headConn) hold(p []byte) error {
+	if len(p) > 1 {
+		return io.EOF
+	}
 	if c.held.len() > 0 {
 		return c.deadlines.wait()
 	}
-	n, err := c.Conn.Read(p[:1])
+	n, err := c.Conn.Read(p)
 	c.held.append(p[:n])
 	return err
 }

@@ -80,8 +80,16 @@ func canonicalPath(path string) bool {
 func isDotSegment(segment string) bool { return segment == "." || segment == ".." }
 
 // isPathByte reports a pchar of RFC 3986 section 3.3, without "%" and ";".
-func isPathByte(c byte) bool {
-	return isAlnum(c) || strings.IndexByte("-._~!$&'()*+,=:@", c) >= 0
+func isPathByte(c byte) bool { return pathBytes[c] }
+
+var pathBytes = bytesOf("-._~!$&'()*+,=:@")
+
+// bytesOf is the set of letters, digits and others, one entry a byte.
+func bytesOf(others string) (set [256]bool) {
+	for c := range set {
+		set[c] = isAlnum(byte(c)) || strings.IndexByte(others, byte(c)) >= 0
+	}
+	return set
 }
 
 func canonicalQuery(query string) bool {
