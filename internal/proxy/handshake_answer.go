@@ -10,7 +10,6 @@ import (
 	"io"
 	"math"
 	"net/http"
-	"net/http/httputil"
 	"net/textproto"
 	"slices"
 	"strconv"
@@ -49,36 +48,6 @@ func readResponseHead(br *bufio.Reader) (*workerHead, error) {
 		}
 	}
 	return nil, errors.New("reading the worker's answer: too many informational answers")
-}
-
-// body returns the decoded body that follows the head of an answer to a
-// request other than HEAD. It ends with io.EOF only where the head says so.
-func (h *workerHead) body(br *bufio.Reader) io.Reader {
-	switch {
-	case h.Chunked:
-		return httputil.NewChunkedReader(br)
-	case h.ContentLength >= 0:
-		return &answerBody{r: br, left: h.ContentLength}
-	}
-	return br
-}
-
-// answerBody reads left bytes and takes an earlier end for an error.
-type answerBody struct {
-	r    io.Reader
-	left int64
-}
-
-func (e *answerBody) Read(p []byte) (int, error) {
-	if e.left == 0 {
-		return 0, io.EOF
-	}
-	n, err := e.r.Read(p[:min(int64(len(p)), e.left)])
-	e.left -= int64(n)
-	if errors.Is(err, io.EOF) && e.left > 0 {
-		err = io.ErrUnexpectedEOF
-	}
-	return n, err
 }
 
 func readOneHead(br *bufio.Reader) (*workerHead, error) {

@@ -109,6 +109,9 @@ func TestAnotherAnswerComesWithItsBody(t *testing.T) {
 		{"no body", "HTTP/1.1 204 No Content\r\n\r\nabc", 204, 0, "", false},
 		{"a length without a body", "HTTP/1.1 304 Not Modified\r\nContent-Length: 3\r\n\r\nabc", 304, 0, "", false},
 		{"a length cut short", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabc", 200, 5, "abc", true},
+		{"chunks and trailers", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nX-Sum: 1\r\n\r\n", 200, -1, "abc", false},
+		{"a malformed trailer", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nX-Sum : 1\r\n\r\n", 200, -1, "abc", true},
+		{"no end of the trailers", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n", 200, -1, "abc", true},
 		{"chunks cut short", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n", 200, -1, "abc", true},
 	} {
 		a, br, err := readAnswer(tt.raw)
