@@ -168,7 +168,7 @@ func (g *gateway) openChannels(context.Context) error {
 		Limits: channelLimits(cfg), Log: g.log,
 	})
 	g.proxy = proxy.New(proxy.Options{
-		Authorizer: authorizer, Register: g.register, Identifier: g.identity, Dialer: workerDialer{g.dialer},
+		Authorizer: authorizer, Register: g.register, Identifier: g.identity, Dialer: workerDialer{g.dialer, g.dialer.Offering("h2")},
 		Settings: proxySettings(cfg), Tracer: g.tracer, Log: g.log, Opened: g.metrics.Opened,
 	})
 	g.health = &health{gateway: g}
@@ -307,10 +307,17 @@ func serveHTTP(s *http.Server, l net.Listener) error {
 }
 
 // workerDialer gives the dialer's errors the data plane's kinds.
-type workerDialer struct{ *worker.Dialer }
+type workerDialer struct{ http1, http2 *worker.Dialer }
 
 func (d workerDialer) DialAddress(ctx context.Context, url, address string) (net.Conn, error) {
-	conn, err := d.Dialer.DialAddress(ctx, url, address)
+	return dialed(d.http1.DialAddress(ctx, url, address))
+}
+
+func (d workerDialer) DialHTTP2(ctx context.Context, url, address string) (net.Conn, error) {
+	return dialed(d.http2.DialAddress(ctx, url, address))
+}
+
+func dialed(conn net.Conn, err error) (net.Conn, error) {
 	switch {
 	case errors.Is(err, worker.ErrForbidden):
 		return nil, fmt.Errorf("%w: %w", proxy.ErrForbidden, err)

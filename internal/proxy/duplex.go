@@ -56,7 +56,12 @@ func (x *exchange) duplex(ctx context.Context, ch *channel.Channel, d authz.Deci
 		x.refuse(ended(ch.Ending()))
 		return false
 	}
-	opened = x.connect(ch, pipe, worker, answer, early)
+	opened = true
+	if x.connect != "" {
+		x.connectStream(pipe, worker, answer, early)
+		return true
+	}
+	opened = x.connectSocket(ch, pipe, worker, answer, early)
 	return opened
 }
 
@@ -72,7 +77,11 @@ func (x *exchange) ask(ctx context.Context, worker net.Conn, d authz.Decision) (
 	}
 	stop := context.AfterFunc(ctx, func() { _ = worker.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	if _, err := worker.Write(requestHead(x.r.Method, x.r.RequestURI, x.host(), headers)); err != nil {
+	method := x.r.Method
+	if x.connect != "" {
+		method = http.MethodGet
+	}
+	if _, err := worker.Write(requestHead(method, x.r.RequestURI, x.host(), headers)); err != nil {
 		return nil, nil, err
 	}
 	br := bufio.NewReaderSize(worker, 4<<10)
@@ -105,7 +114,9 @@ func (x *exchange) passRefusal(answer *workerHead, br *bufio.Reader) {
 	if answer.ContentLength >= 0 {
 		h.Set("Content-Length", strconv.FormatInt(answer.ContentLength, 10))
 	}
-	h.Set("Connection", "close")
+	if x.r.ProtoMajor == 1 {
+		h.Set("Connection", "close")
+	}
 	x.w.WriteHeader(answer.Status)
 	if x.r.Method != http.MethodHead {
 		if _, err := io.Copy(x.w, answer.body(br)); err != nil {
@@ -125,10 +136,32 @@ func (x *exchange) newPipe(ch *channel.Channel, answer *workerHead) *pipe {
 	return p
 }
 
-// connect takes the caller's connection from the HTTP server, gives it the
+// connectStream answers an extended CONNECT and stays until the channel is
+// done with, for the stream lives as long as its handler.
+func (x *exchange) connectStream(p *pipe, worker net.Conn, answer *workerHead, fromWorker *bufio.Reader) {
+	h := x.w.Header()
+	for name, values := range switchingHeaders(x.handshake, answer.Header) {
+		switch name {
+		case "Connection", "Upgrade", "Sec-Websocket-Accept":
+		default:
+			h[name] = values
+		}
+	}
+	x.w.WriteHeader(http.StatusOK)
+	_ = http.NewResponseController(x.w).Flush()
+	_ = worker.SetDeadline(time.Time{})
+	x.proxy.opened(time.Since(x.started))
+	caller := newStreamConn(x.w, x.r)
+	done := make(chan struct{})
+	p.over = func() { close(done) }
+	p.start(caller, nil, worker, held(fromWorker))
+	<-done
+}
+
+// connectSocket takes the caller's connection from the HTTP server, gives it the
 // checked 101 and starts the pumps. They run on goroutines of their own with
 // small stacks; this one, grown by the decision, goes home.
-func (x *exchange) connect(ch *channel.Channel, p *pipe, worker net.Conn, answer *workerHead, fromWorker *bufio.Reader) bool {
+func (x *exchange) connectSocket(ch *channel.Channel, p *pipe, worker net.Conn, answer *workerHead, fromWorker *bufio.Reader) bool {
 	caller, buffered, err := http.NewResponseController(x.w).Hijack()
 	if err != nil {
 		x.proxy.log.Error("taking over the caller's connection", "error", err)

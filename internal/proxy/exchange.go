@@ -27,8 +27,10 @@ type exchange struct {
 	started  time.Time
 
 	route     matched
+	connect   string // the protocol of an extended CONNECT
 	lease     string
 	handshake handshake
+	grpc      bool   // the caller is to be answered as gRPC has it
 	trusted   bool   // the peer is a trusted proxy
 	peer      string // its address
 	request   *authz.Request
@@ -43,13 +45,33 @@ func (x *exchange) span() trace.Span {
 }
 
 func (x *exchange) refuse(refused refusal) {
-	refused.close = refused.close || x.handshake.Kind != notUpgrade || x.r.ProtoMajor == 1 && len(x.r.Header["Upgrade"]) > 0
+	switch {
+	case x.r.ProtoMajor == 1:
+		refused.close = refused.close || x.handshake.Kind != notUpgrade || len(x.r.Header["Upgrade"]) > 0 || x.r.ContentLength != 0
+		if x.r.ContentLength != 0 {
+			// net/http would wait without end for a body that nobody reads.
+			_ = http.NewResponseController(x.w).SetReadDeadline(time.Now().Add(unreadBodyTime))
+		}
+	default: // one stream's fault is not the connection's; a drain is
+		refused.close = refused.Code == shuttingDown().Code
+	}
+	if x.grpc {
+		refused.writeGRPC(x.w)
+		return
+	}
 	refused.write(x.w)
 }
+
+// unreadBodyTime is how long the caller of a refused request may go on sending
+// its body.
+const unreadBodyTime = time.Second
 
 // checkUpgrade holds the request against what the route takes.
 func (x *exchange) checkUpgrade() *refusal {
 	h, err := handshakeOf(x.r)
+	if x.connect != "" {
+		h, err = connectHandshake(x.r)
+	}
 	if err != nil {
 		return wireRefusal(err)
 	}
@@ -59,6 +81,9 @@ func (x *exchange) checkUpgrade() *refusal {
 			refused := badRequest("this resource takes no upgrade")
 			return &refused
 		}
+		return nil
+	}
+	if x.grpc {
 		return nil
 	}
 	if h.Kind == notUpgrade {
@@ -151,10 +176,12 @@ func (x *exchange) readPeer() {
 }
 
 func (x *exchange) protocol() string {
-	switch x.handshake.Kind {
-	case websocketUpgrade:
+	switch {
+	case x.grpc:
+		return "grpc"
+	case x.handshake.Kind == websocketUpgrade:
 		return "websocket"
-	case otherUpgrade:
+	case x.handshake.Kind == otherUpgrade:
 		return x.handshake.Token
 	}
 	return x.r.Proto
@@ -222,7 +249,7 @@ func (x *exchange) openChannel(ch *channel.Channel, d authz.Decision) bool {
 	defer cancel()
 	defer context.AfterFunc(ch.Context(), cancel)()
 
-	if x.route.Kind == authz.Stream {
+	if x.route.Kind == authz.Stream || x.grpc {
 		return x.stream(ctx, ch, d)
 	}
 	return x.duplex(ctx, ch, d)
@@ -242,10 +269,17 @@ func (x *exchange) dial(ctx context.Context, d authz.Decision) (net.Conn, error)
 	defer span.End()
 	if c := x.request.Conn; c != nil {
 		x.request.Conn = nil
-		return c, nil
+		if !x.grpc || speaksHTTP2(c) {
+			return c, nil
+		}
+		_ = c.Close()
 	}
 	worker := d.View.Snapshot.Worker
-	conn, err := x.proxy.dialer.DialAddress(ctx, worker.URL, d.Live.Address)
+	dial := x.proxy.dialer.DialAddress
+	if x.grpc {
+		dial = x.proxy.dialer.DialHTTP2
+	}
+	conn, err := dial(ctx, worker.URL, d.Live.Address)
 	if err != nil {
 		span.RecordError(err)
 		x.proxy.log.Info("worker could not be reached", "worker", worker.ID, "error", err)

@@ -86,6 +86,10 @@ func (loopback) DialAddress(ctx context.Context, url, _ string) (net.Conn, error
 	return d.DialContext(ctx, "tcp", strings.TrimPrefix(url, "http://"))
 }
 
+func (d loopback) DialHTTP2(ctx context.Context, url, address string) (net.Conn, error) {
+	return d.DialAddress(ctx, url, address)
+}
+
 type keepsNothing struct{}
 
 func (keepsNothing) Retain(string)  {}

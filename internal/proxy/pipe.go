@@ -21,6 +21,7 @@ import (
 type pipe struct {
 	channel *channel.Channel
 	grace   time.Duration
+	over    func()      // told when the channel is done with; nil: nobody
 	frames  *frameRules // WebSocket: follow frames, end with close frames; nil: raw bytes
 
 	up, down   pump         // to the worker, to the caller
@@ -106,6 +107,9 @@ func (p *pipe) stopped(by *pump) {
 	}
 	p.close()
 	p.channel.Done()
+	if p.over != nil {
+		p.over()
+	}
 }
 
 func (p *pipe) close() {

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -22,11 +23,13 @@ func (x *exchange) plainRequest(d authz.Decision) {
 		x.refuse(*refused)
 		return
 	}
-	defer answer.Body.Close()
+	defer answer.close()
 	x.writeHead(answer)
-	if err := x.copyBody(answer.Body, func(int) {}); err != nil {
-		panic(http.ErrAbortHandler) // the caller must see that it is cut short
+	if err := x.copyBody(answer, func(int) {}); err != nil {
+		x.breakOff(err)
+		return
 	}
+	x.writeTrailers(answer)
 }
 
 // stream carries one request and an answer that is a channel: registered,
@@ -34,7 +37,7 @@ func (x *exchange) plainRequest(d authz.Decision) {
 func (x *exchange) stream(ctx context.Context, ch *channel.Channel, d authz.Decision) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	cut := &streamCut{cancel: cancel, controller: http.NewResponseController(x.w)}
+	cut := &streamCut{cancel: cancel, controller: http.NewResponseController(x.w), grace: x.settings.CloseGrace, grpc: x.grpc}
 	answer, refused := x.roundTrip(ctx, ch, d, func(admitted authz.Decision) bool {
 		return admitted.Allow && ch.Commit(admitted, cut.now)
 	})
@@ -44,21 +47,26 @@ func (x *exchange) stream(ctx context.Context, ch *channel.Channel, d authz.Deci
 		return false
 	}
 	defer ch.Done()
-	defer answer.Body.Close()
+	defer answer.close()
+	cut.of(answer.Body)
 	x.writeHead(answer)
-	_ = http.NewResponseController(x.w).Flush()
+	if !answer.only {
+		_ = http.NewResponseController(x.w).Flush()
+	}
 	x.proxy.opened(time.Since(x.started))
 
-	err := x.copyBody(answer.Body, func(n int) {
+	err := x.copyBody(answer, func(n int) {
 		ch.ToCaller.Bytes.Add(int64(n))
 		ch.Touch()
 	})
+	x.endStream(ch, answer, err)
 	cut.over()
-	x.endStream(ch, err)
 	return true
 }
 
-func (x *exchange) endStream(ch *channel.Channel, err error) {
+// endStream tells the register how the stream ended, and the caller: where
+// the transport has words for it in trailers, else by breaking off.
+func (x *exchange) endStream(ch *channel.Channel, answer *answer, err error) {
 	switch {
 	case err == nil:
 		ch.End(channel.EndByWorker)
@@ -68,28 +76,71 @@ func (x *exchange) endStream(ch *channel.Channel, err error) {
 		ch.End(channel.EndWorker)
 	}
 	ch.Silenced()
-	if err != nil {
+	switch told := ch.Ending(); {
+	case err == nil:
+		x.writeTrailers(answer)
+	case x.grpc && told.Close != 0 && told.Why != channel.WorkerFailed:
+		endGRPC(x.w.Header(), told)
+	case x.grpc && told.Decision != nil:
+		endGRPC(x.w.Header(), told)
+	default:
 		ch.Done()
-		panic(http.ErrAbortHandler)
+		x.breakOff(err)
 	}
 }
 
+// breakOff lets the caller see that an answer is cut short.
+func (x *exchange) breakOff(err error) {
+	if x.grpc && !errors.Is(err, errCaller) {
+		failGRPC(x.w.Header(), err)
+		return
+	}
+	panic(http.ErrAbortHandler)
+}
+
 // streamCut stops a stream: it takes the worker away and frees a writer that
-// waits for a caller who does not read.
+// waits for a caller who does not read. A gRPC caller gets the grace to take
+// its trailers.
 type streamCut struct {
-	mu         sync.Mutex
-	finished   bool
 	cancel     context.CancelFunc
 	controller *http.ResponseController
+	grace      time.Duration
+	grpc       bool
+
+	mu       sync.Mutex
+	cut      bool
+	finished bool
+	body     io.Closer // the worker's answer, once it is there
+}
+
+// of names the answer that is to be stopped. Ending the request's context is
+// not enough: HTTP/2's client does not see that while it waits for more of
+// the caller's body.
+func (s *streamCut) of(body io.Closer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.body = body
+	if s.cut {
+		_ = body.Close()
+	}
 }
 
 func (s *streamCut) now() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.finished {
-		s.cancel()
-		_ = s.controller.SetWriteDeadline(time.Unix(1, 0))
+	if s.finished {
+		return
 	}
+	s.cut = true
+	s.cancel()
+	if s.body != nil {
+		_ = s.body.Close() // the context is over: it does not wait
+	}
+	deadline := time.Unix(1, 0)
+	if s.grpc {
+		deadline = time.Now().Add(s.grace)
+	}
+	_ = s.controller.SetWriteDeadline(deadline)
 }
 
 // over makes now do nothing: the connection is the HTTP server's again.
@@ -99,9 +150,21 @@ func (s *streamCut) over() {
 	s.finished = true
 }
 
+// answer is a worker's answer on its way to the caller.
+type answer struct {
+	*http.Response
+	only   bool // nothing but a head (gRPC: trailers only); it must end with it
+	worker io.Closer
+}
+
+func (a *answer) close() {
+	_ = a.Body.Close()
+	_ = a.worker.Close()
+}
+
 // roundTrip dials the worker, has the request admitted, and only then writes
 // its head. The connection serves this one request.
-func (x *exchange) roundTrip(ctx context.Context, ch *channel.Channel, d authz.Decision, commit func(authz.Decision) bool) (*http.Response, *refusal) {
+func (x *exchange) roundTrip(ctx context.Context, ch *channel.Channel, d authz.Decision, commit func(authz.Decision) bool) (*answer, *refusal) {
 	worker, err := x.dial(ctx, d)
 	if err != nil {
 		refused := x.workerRefusal(ch, err)
@@ -116,68 +179,120 @@ func (x *exchange) roundTrip(ctx context.Context, ch *channel.Channel, d authz.D
 		}
 		return nil, &refused
 	}
-	answer, err := x.send(ctx, worker, d)
+	response, err := x.send(ctx, ch, worker, d)
 	if err != nil {
 		_ = worker.Close()
 		refused := x.workerRefusal(ch, err)
 		return nil, &refused
 	}
-	if refused := x.checkGeneration(answer.Header, d); refused != nil {
-		_ = answer.Body.Close()
+	a := &answer{Response: response, only: x.grpc && response.Body == http.NoBody, worker: worker}
+	if refused := x.checkGeneration(response.Header, d); refused != nil {
+		a.close()
 		return nil, refused
 	}
-	if answer.StatusCode < 200 {
-		_ = answer.Body.Close()
+	if response.StatusCode < 200 {
+		a.close()
 		refused := badGateway() // a 101 that nobody asked for opens no tunnel
 		return nil, &refused
 	}
-	return answer, nil
+	return a, nil
 }
 
-func (x *exchange) send(ctx context.Context, worker net.Conn, d authz.Decision) (*http.Response, error) {
+// send writes the request to the worker and returns the head of its answer.
+func (x *exchange) send(ctx context.Context, ch *channel.Channel, worker net.Conn, d authz.Decision) (*http.Response, error) {
 	headers, err := x.headers(d)
 	if err != nil {
 		return nil, err
 	}
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(!x.grpc)
+	protocols.SetUnencryptedHTTP2(x.grpc)
 	transport := &http.Transport{
 		DialContext:            func(context.Context, string, string) (net.Conn, error) { return worker, nil },
-		DisableKeepAlives:      true,
 		DisableCompression:     true,
 		MaxResponseHeaderBytes: maxAnswerHead,
+		Protocols:              protocols,
+	}
+	// "http" whatever the worker's scheme: where there is TLS, worker is the
+	// TLS connection already.
+	conn, err := transport.NewClientConn(ctx, "http", "worker:80")
+	if err != nil {
+		return nil, err
 	}
 	out := (&http.Request{
 		Method: x.r.Method, Host: x.host(), Header: headers, ContentLength: x.r.ContentLength, Body: x.r.Body,
-		URL: &url.URL{Scheme: "http", Host: "worker", Opaque: x.r.RequestURI},
+		URL: &url.URL{Scheme: "http", Host: "worker:80", Opaque: x.r.RequestURI},
 	}).WithContext(ctx)
+	if ch != nil {
+		out.Body = &countedBody{x.r.Body, ch}
+	}
 	if out.ContentLength == 0 {
 		out.Body = nil
+	}
+	if x.grpc {
+		headers["Te"] = []string{"trailers"} // gRPC's own, and no secret of the hop
 	}
 	if headers.Get("User-Agent") == "" {
 		headers["User-Agent"] = nil // none was sent, none is made up
 	}
-	return transport.RoundTrip(out)
+	return conn.RoundTrip(out)
 }
 
-func (x *exchange) writeHead(answer *http.Response) {
+// countedBody counts what a caller sends to the worker.
+type countedBody struct {
+	io.ReadCloser
+	channel *channel.Channel
+}
+
+func (b *countedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if n > 0 {
+		b.channel.ToWorker.Bytes.Add(int64(n))
+		b.channel.Touch()
+	}
+	return n, err
+}
+
+func speaksHTTP2(c net.Conn) bool {
+	secured, ok := c.(*tls.Conn)
+	return !ok || secured.ConnectionState().NegotiatedProtocol == "h2"
+}
+
+func (x *exchange) writeHead(a *answer) {
 	h := x.w.Header()
-	for name, values := range callerHeaders(answer.Header) {
+	for name, values := range callerHeaders(a.Header) {
 		h[name] = values
 	}
-	x.w.WriteHeader(answer.StatusCode)
+	x.w.WriteHeader(a.StatusCode)
+}
+
+// writeTrailers passes a gRPC answer's trailers on; others are the hop's.
+func (x *exchange) writeTrailers(a *answer) {
+	if !x.grpc {
+		return
+	}
+	for name, values := range callerHeaders(a.Trailer) {
+		x.w.Header()[http.TrailerPrefix+name] = values
+	}
 }
 
 // errCaller marks that writing to the caller failed.
 var errCaller = errors.New("writing to the caller")
 
+// answerBuffer is what an answer's body is moved in; an idle stream holds it.
+const answerBuffer = 16 << 10
+
 // copyBody forwards an answer's body, each piece at once.
-func (x *exchange) copyBody(body io.Reader, forwarded func(int)) error {
+func (x *exchange) copyBody(a *answer, forwarded func(int)) error {
+	if a.only {
+		return nil
+	}
 	controller := http.NewResponseController(x.w)
-	buf := buffers.Get().(*[]byte)
-	defer buffers.Put(buf)
+	buf := make([]byte, answerBuffer)
 	for {
-		n, err := body.Read(*buf)
+		n, err := a.Body.Read(buf)
 		if n > 0 {
-			if _, err := x.w.Write((*buf)[:n]); err != nil {
+			if _, err := x.w.Write(buf[:n]); err != nil {
 				return errors.Join(errCaller, err)
 			}
 			_ = controller.Flush()

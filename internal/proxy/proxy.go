@@ -40,6 +40,9 @@ type Identifier interface {
 // 504, any other 502.
 type Dialer interface {
 	DialAddress(ctx context.Context, url, address string) (net.Conn, error)
+	// DialHTTP2 connects for HTTP/2: negotiated with an https worker, spoken
+	// with prior knowledge to any other.
+	DialHTTP2(ctx context.Context, url, address string) (net.Conn, error)
 }
 
 // ErrForbidden is the Dialer's error for an address where no worker may be.
@@ -157,6 +160,8 @@ func (x *exchange) check() *refusal {
 	}
 	r.URL.Path, r.URL.RawPath = path, ""
 	var ok bool
+	x.connect = extendedConnect(r)
+	x.grpc = isGRPC(r)
 	if x.route, ok = s.matcher.match(r); !ok {
 		refused := notFound()
 		return &refused
@@ -164,7 +169,8 @@ func (x *exchange) check() *refusal {
 	if refused := x.checkLease(); refused != nil {
 		return refused
 	}
-	if !x.route.takes(r.Method) {
+	tunnels := x.connect == "websocket" && x.route.Kind == authz.Duplex
+	if !x.route.takes(r.Method) && !tunnels {
 		refused := methodNotAllowed(x.route.allow())
 		return &refused
 	}

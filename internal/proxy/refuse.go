@@ -115,6 +115,10 @@ func ended(e *channel.Ending) refusal {
 	}
 }
 
+// retryAfter is when a refused caller may return, in seconds: spread, so that
+// those who are refused together do not return together.
+func retryAfter() int64 { return 1 + rand.Int64N(3) }
+
 // write is the one place where a refusal becomes an answer.
 func (r refusal) write(w http.ResponseWriter) {
 	h := w.Header()
@@ -122,21 +126,25 @@ func (r refusal) write(w http.ResponseWriter) {
 	h.Set("Content-Type", "application/problem+json")
 	h.Set("Cache-Control", "no-store")
 	if r.Retryable {
-		h.Set("Retry-After", strconv.Itoa(1+rand.IntN(3))) // spread: those refused together do not return together
+		h.Set("Retry-After", strconv.FormatInt(retryAfter(), 10))
 	}
 	if r.Status == http.StatusUnauthorized {
 		h.Set("WWW-Authenticate", "Bearer")
 	}
 	if r.Status == http.StatusUpgradeRequired {
 		h.Set("Upgrade", "websocket")
-		h.Set("Connection", "Upgrade")
 		h.Set("Sec-WebSocket-Version", "13")
+	}
+	switch { // net/http looks at the first value only
+	case r.close && r.Status == http.StatusUpgradeRequired:
+		h["Connection"] = []string{"close", "Upgrade"}
+	case r.close:
+		h.Set("Connection", "close")
+	case r.Status == http.StatusUpgradeRequired:
+		h.Set("Connection", "Upgrade")
 	}
 	for _, m := range r.allow {
 		h.Add("Allow", m)
-	}
-	if r.close {
-		h.Add("Connection", "close")
 	}
 	body, err := json.Marshal(r)
 	if err != nil {

@@ -1,0 +1,142 @@
+package proxy
+
+import (
+	"encoding/base64"
+	"errors"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"golang.org/x/net/http2"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/protoadapt"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"sluice/internal/authz"
+	"sluice/internal/channel"
+)
+
+// gRPC's status codes, as far as the gateway speaks them.
+const (
+	grpcCancelled         = 1
+	grpcInvalidArgument   = 3
+	grpcPermissionDenied  = 7
+	grpcResourceExhausted = 8
+	grpcUnimplemented     = 12
+	grpcInternal          = 13
+	grpcUnavailable       = 14
+	grpcUnauthenticated   = 16
+)
+
+// isGRPC says whether r is a gRPC call (gRPC over HTTP/2, "Requests").
+func isGRPC(r *http.Request) bool {
+	if r.ProtoMajor != 2 || r.Method != http.MethodPost {
+		return false
+	}
+	rest, ok := strings.CutPrefix(r.Header.Get("Content-Type"), "application/grpc")
+	return ok && (rest == "" || rest[0] == '+' || rest[0] == ';')
+}
+
+// grpcCode is the gRPC status of a refusal.
+func (r refusal) grpcCode() int {
+	switch r.Status {
+	case http.StatusUnauthorized:
+		return grpcUnauthenticated
+	case http.StatusForbidden:
+		return grpcPermissionDenied
+	case http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusMisdirectedRequest:
+		return grpcUnimplemented
+	case http.StatusTooManyRequests, http.StatusRequestEntityTooLarge, http.StatusRequestHeaderFieldsTooLarge:
+		return grpcResourceExhausted
+	case http.StatusServiceUnavailable, http.StatusBadGateway, http.StatusGatewayTimeout:
+		if r.Code == string(authz.CodeRouteBusy) {
+			return grpcResourceExhausted
+		}
+		return grpcUnavailable
+	}
+	return grpcInvalidArgument
+}
+
+// writeGRPC answers a gRPC caller: a trailers-only answer.
+func (r refusal) writeGRPC(w http.ResponseWriter) {
+	h := w.Header()
+	clear(h)
+	h.Set("Content-Type", "application/grpc")
+	setGRPCStatus(h, "", r.grpcCode(), r.Title, r.Code, r.DecisionID, r.Retryable)
+	if r.close {
+		h.Set("Connection", "close") // HTTP/2 has no such header: the server says GOAWAY
+	}
+	w.WriteHeader(http.StatusOK)
+}
+
+// setGRPCStatus writes a status and its details (google.rpc.ErrorInfo of the
+// domain "sluice") under prefix, which is http.TrailerPrefix for trailers.
+func setGRPCStatus(h http.Header, prefix string, code int, message, reason, decisionID string, retryable bool) {
+	h[prefix+"Grpc-Status"] = []string{strconv.Itoa(code)}
+	h[prefix+"Grpc-Message"] = []string{url.PathEscape(message)}
+	if details := grpcDetails(code, message, reason, decisionID, retryable); details != "" {
+		h[prefix+"Grpc-Status-Details-Bin"] = []string{details}
+	}
+}
+
+func grpcDetails(code int, message, reason, decisionID string, retryable bool) string {
+	info := &errdetails.ErrorInfo{Reason: reason, Domain: "sluice"}
+	if decisionID != "" {
+		info.Metadata = map[string]string{"decision_id": decisionID}
+	}
+	details := []protoadapt.MessageV2{info}
+	if retryable {
+		details = append(details, &errdetails.RetryInfo{RetryDelay: &durationpb.Duration{Seconds: retryAfter()}})
+	}
+	s := &status.Status{Code: int32(code), Message: message}
+	for _, d := range details {
+		packed, err := anypb.New(d)
+		if err != nil {
+			return ""
+		}
+		s.Details = append(s.Details, packed)
+	}
+	text, err := proto.Marshal(s)
+	if err != nil {
+		return ""
+	}
+	return base64.RawStdEncoding.EncodeToString(text)
+}
+
+// endGRPC ends a call that the register told to end, in its trailers.
+func endGRPC(h http.Header, e *channel.Ending) {
+	code, message, retryable := grpcUnavailable, "The channel was closed.", true
+	if e.Decision != nil {
+		o := authz.Code(e.Code).Outward()
+		code, message, retryable = o.GRPC, o.Message, o.Retryable
+	}
+	if e.Why == channel.Operator {
+		code, retryable = grpcPermissionDenied, false
+	}
+	setGRPCStatus(h, http.TrailerPrefix, code, message, e.Code, e.DecisionID, retryable)
+}
+
+// failGRPC ends a call whose worker broke off, with the status that a client
+// gives to the same break when it is connected directly.
+func failGRPC(h http.Header, err error) {
+	code := grpcUnavailable
+	if reset, ok := errors.AsType[http2.StreamError](err); ok {
+		switch reset.Code {
+		case http2.ErrCodeCancel:
+			code = grpcCancelled
+		case http2.ErrCodeEnhanceYourCalm:
+			code = grpcResourceExhausted
+		case http2.ErrCodeInadequateSecurity:
+			code = grpcPermissionDenied
+		case http2.ErrCodeRefusedStream:
+			code = grpcUnavailable
+		default:
+			code = grpcInternal
+		}
+	}
+	setGRPCStatus(h, http.TrailerPrefix, code, "The sandbox worker ended the call.", "WORKER_BAD_GATEWAY", "", code == grpcUnavailable)
+}
