@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"mime"
 	"net"
 	"net/http"
@@ -21,8 +22,7 @@ import (
 const MaxDocument = 256 << 10
 
 const (
-	maxHead  = 64 << 10 // of an answer
-	maxFrame = 64 << 10 // what chunking may add to a document
+	maxHead = 64 << 10 // of an answer
 
 	// A worker that writes its document more often than this is cut: each
 	// change costs a decision for every channel.
@@ -44,7 +44,6 @@ func (s *Links) probe(ctx context.Context, t Target) (*authz.Live, error) {
 	if a.response.StatusCode != http.StatusOK {
 		return nil, a.wrongStatus()
 	}
-	a.limit.N = MaxDocument + maxFrame
 	raw, err := io.ReadAll(io.LimitReader(a.response.Body, MaxDocument+1))
 	if err != nil {
 		return nil, fmt.Errorf("read the live document: %w", kindOf(ctx, err))
@@ -68,7 +67,6 @@ func (s *Links) watch(ctx context.Context, t Target, each func(*authz.Live)) err
 	case !s.isStream(a.response):
 		return errNoStream
 	}
-	a.limit.N = 1 << 62
 	lines := bufio.NewScanner(a.response.Body)
 	lines.Buffer(make([]byte, 0, 4<<10), MaxDocument+2)
 	lines.Split(wholeLines)
@@ -129,7 +127,6 @@ func wholeLines(data []byte, _ bool) (int, []byte, error) {
 // a process that nobody reaches any more.
 type answer struct {
 	conn     net.Conn
-	limit    *io.LimitedReader // of what is still read from conn
 	response *http.Response
 	forget   func() bool
 }
@@ -182,8 +179,8 @@ func (a *answer) exchange(s *Links, t Target, accept, token string) error {
 	if err := request.Write(a.conn); err != nil {
 		return err
 	}
-	a.limit = &io.LimitedReader{R: a.conn, N: maxHead}
-	reader := bufio.NewReader(a.limit)
+	limit := &io.LimitedReader{R: a.conn, N: maxHead}
+	reader := bufio.NewReader(limit)
 	for range 5 { // answers of the 1xx class say nothing yet
 		a.response, err = http.ReadResponse(reader, request)
 		if err != nil {
@@ -193,6 +190,7 @@ func (a *answer) exchange(s *Links, t Target, accept, token string) error {
 			break
 		}
 	}
+	limit.N = math.MaxInt64 // who reads the body has a limit
 	a.deadline(s.o.Dialer.aStep())
 	return nil
 }

@@ -209,7 +209,7 @@ func askAFailingWorker(t *testing.T, mode worker.Mode) {
 	r.Retain("worker-1")
 	var all sync.WaitGroup
 	var asked atomic.Int32
-	ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 800*time.Millisecond)
 	defer cancel()
 	for range 20 {
 		all.Go(func() {
@@ -224,7 +224,7 @@ func askAFailingWorker(t *testing.T, mode worker.Mode) {
 		})
 	}
 	all.Wait()
-	if c := s.Counts().Connections; c > 60 || asked.Load() < 20 {
+	if c := s.Counts().Connections; c > 40 || asked.Load() < 20 {
 		t.Errorf("%d requests made %d connections", asked.Load(), c)
 	}
 	s.Misbehave(sample.Faults{})

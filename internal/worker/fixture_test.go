@@ -46,7 +46,9 @@ func start(t *testing.T, o worker.Options) *rig {
 	if o.Dialer == nil {
 		o.Dialer = newDialer(t, worker.DialerOptions{})
 	}
-	o.Decode = snapshot.DecodeLive
+	if o.Decode == nil {
+		o.Decode = snapshot.DecodeLive
+	}
 	o.OnChange = func(id string) {
 		r.mu.Lock()
 		defer r.mu.Unlock()

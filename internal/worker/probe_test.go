@@ -225,6 +225,54 @@ func TestAProbeThatFailsGivesTheChannelsTheGrace(t *testing.T) {
 	}
 }
 
+func TestAWorkerThatFailsAProbeIsTriedAgainForItsChannels(t *testing.T) {
+	s := serveSample(t)
+	r := start(t, worker.Options{Mode: worker.Probe, Grace: time.Minute})
+	live := r.mustAsk(s.record())
+	r.Retain("worker-1")
+	s.Misbehave(sample.Faults{LinkStatus: 503})
+	if _, err := r.Ask(t.Context(), open(), s.record()); err == nil {
+		t.Error("an open was answered")
+	}
+	before := s.Counts().Connections
+	eventually(t, "it is tried again", func() bool { return s.Counts().Connections >= before+3 })
+	s.Misbehave(sample.Faults{})
+	eventually(t, "it is back", func() bool { return r.status("worker-1").State == worker.StateProbed })
+	if got := r.Live(channelOf(authz.Recheck, live), s.record()); got != live || r.changed() != 0 {
+		t.Errorf("%+v, reported %d", got, r.changed())
+	}
+}
+
+func TestANewGenerationIsAskedForAStreamAtOnce(t *testing.T) {
+	s := serveSample(t)
+	s.Misbehave(sample.Faults{NoStream: true})
+	r := start(t, worker.Options{Mode: worker.Auto})
+	r.mustAsk(s.record())
+	s.Misbehave(sample.Faults{})
+	r.mustAsk(s.record())
+	if s.Counts().Streams != 0 {
+		t.Error("a stream was asked for before its time")
+	}
+	s.Update(func(d *sample.Document) { d.Generation = "g2" })
+	r.mustAsk(s.record())
+	r.mustAsk(s.record())
+	if s.Counts().Streams != 1 {
+		t.Errorf("the worker counted %+v", s.Counts())
+	}
+}
+
+func TestADocumentTooLargeIsNotEvenDecoded(t *testing.T) {
+	w := serveHandler(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = w.Write(make([]byte, worker.MaxDocument+1))
+	})
+	r := start(t, worker.Options{Mode: worker.Probe, Decode: func(raw []byte) (*authz.Live, error) {
+		return &authz.Live{}, nil
+	}})
+	if live, err := r.Ask(t.Context(), open(), w); live != nil || err == nil {
+		t.Errorf("%+v", live)
+	}
+}
+
 func TestAMalformedAnswerTakesTheDocumentAtOnce(t *testing.T) {
 	var broken atomic.Bool
 	w := serveHandler(t, func(w http.ResponseWriter, _ *http.Request) {

@@ -51,11 +51,12 @@ func TestOneStreamServesEveryRequest(t *testing.T) {
 		if first == nil || first != r.Live(channelOf(authz.Admit, first), s.record()) || first != r.Live(channelOf(authz.Recheck, first), s.record()) {
 			t.Error("the phases see different documents")
 		}
-		if c := s.Counts(); c.Connections != 1 || c.Streams != 1 || c.Probes != 0 {
-			t.Errorf("%s: the worker counted %+v", mode, c)
-		}
 		if st := r.status("worker-1"); st.State != worker.StateUp || st.Generation != "g1" || r.States()[worker.StateUp] != 1 {
 			t.Errorf("%+v", st)
+		}
+		r.stop()
+		if c := s.Counts(); c.Connections != 1 || c.Streams != 1 || c.Probes != 0 {
+			t.Errorf("%s: the worker counted %+v", mode, c)
 		}
 	}
 }
@@ -211,6 +212,52 @@ func TestAnIdleLinkIsClosed(t *testing.T) {
 	eventually(t, "the link is gone", func() bool { return len(r.Status()) == 0 })
 	if got := s.Counts().Streams; got != streams {
 		t.Errorf("%d streams, then %d", streams, got)
+	}
+}
+
+func TestAnIdleLinkLeavesNoConnection(t *testing.T) {
+	closed := make(chan struct{})
+	w := serveHandler(t, func(w http.ResponseWriter, r *http.Request) {
+		streaming(good+"\n")(w, r)
+		close(closed)
+	})
+	r := start(t, worker.Options{Mode: worker.Watch, Idle: 50 * time.Millisecond})
+	r.mustAsk(w)
+	select {
+	case <-closed:
+	case <-time.After(patience):
+		t.Error("the connection is still there")
+	}
+}
+
+func TestARequestDoesNotWaitForTheRestOfAFailingLink(t *testing.T) {
+	s := serveSample(t)
+	r := start(t, worker.Options{Mode: worker.Watch, Grace: 10 * time.Millisecond})
+	r.mustAsk(s.record())
+	r.Retain("worker-1")
+	s.Misbehave(sample.Faults{LinkStatus: 503})
+	s.DropStreams()
+	eventually(t, "the loss is reported", func() bool { return r.changed() == 1 })
+	r.Rest(s.record())
+	quiet(t, s)
+	s.Misbehave(sample.Faults{})
+	began := time.Now()
+	if r.mustAsk(s.record()); time.Since(began) > time.Second {
+		t.Errorf("it waited for %v", time.Since(began))
+	}
+}
+
+func TestAnAddressThatWasLeftIsNotTriedAgain(t *testing.T) {
+	old, moved := serveSample(t), serveSample(t)
+	r := start(t, worker.Options{Mode: worker.Watch})
+	live := r.mustAsk(old.record())
+	r.Retain("worker-1")
+	r.Live(channelOf(authz.Recheck, live), moved.record())
+	old.DropStreams()
+	eventually(t, "the drop is seen", func() bool { return r.status("worker-1").State == worker.StateDown })
+	quiet(t, old)
+	if c := old.Counts(); c.Connections != 1 || moved.Counts().Connections != 0 {
+		t.Errorf("the old address counted %+v, the new one %+v", c, moved.Counts())
 	}
 }
 
