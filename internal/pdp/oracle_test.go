@@ -1,8 +1,6 @@
 package pdp_test
 
-import (
-	"slices"
-)
+import "slices"
 
 // verdict is the answer to a case, as `gateway eval` writes it.
 type verdict struct {
@@ -150,8 +148,9 @@ var gates = []gate{
 	}},
 }
 
-// judge walks the gates and stops at the first that fails.
-func judge(f *facts) verdict {
+// judge walks the gates and stops at the first that fails. It returns that
+// gate's number too, 0 when every gate passes.
+func judge(f *facts) (verdict, int) {
 	for _, g := range gates {
 		if !g.fails(f) {
 			continue
@@ -162,9 +161,9 @@ func judge(f *facts) verdict {
 		if g.reason == "CUSTOM_DENY" {
 			v.Reasons = append(v.Reasons, f.custom()...)
 		}
-		return v
+		return v, g.number
 	}
-	return verdict{Allow: true, Code: "ALLOW", Reason: "ALLOW", Reasons: []string{}, Status: 200}
+	return verdict{Allow: true, Code: "ALLOW", Reason: "ALLOW", Reasons: []string{}, Status: 200}, 0
 }
 
 // code resolves the two codes that the capability decides.
@@ -375,6 +374,10 @@ func (f *facts) laterPhase() bool { return f.phase.set() && !f.phase.says("open"
 type teardown struct {
 	Ready  bool   `json:"ready"`
 	Reason string `json:"reason"`
+}
+
+var teardownReasons = []string{
+	"NO_PROVIDER", "BUILTIN_PROVIDER", "WORKERS_DISABLED", "PLUGIN_NOT_FOUND", "PLUGIN_NOT_READY", "WORKER_UNAVAILABLE", "WORKER_RUNNING",
 }
 
 func judgeTeardown(f *facts) teardown {
