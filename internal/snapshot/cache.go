@@ -56,8 +56,7 @@ type Options struct {
 //	                                     +------ or a new epoch --------+
 //
 // A joined snapshot of the running epoch, none of whose records is known to
-// have changed, is handed out without a lock of the cache's own and without a
-// store call. The epoch's confirmation gives its age.
+// have changed, is handed out without a lock and without a store call. The epoch's confirmation gives its age.
 type Cache struct {
 	opt  Options
 	base time.Time // the origin of every time here, on the monotonic clock
@@ -65,7 +64,7 @@ type Cache struct {
 	epoch atomic.Pointer[epoch] // nil before the first Up
 	first chan struct{}         // closed at the first Up
 
-	index index // of held by lease id; for the path of a hit
+	index sync.Map // of *held by lease id; read without a lock
 
 	mu      sync.Mutex // guards what is below, and every held and entry
 	up      bool
@@ -132,7 +131,6 @@ func NewCache(opt Options) (*Cache, error) {
 		work: make(chan struct{}, 1), notice: make(chan struct{}, 1),
 		downErr: errors.New("the store was not reached yet"),
 	}
-	c.index.init()
 	return c, nil
 }
 
@@ -144,18 +142,25 @@ func or[T comparable](v, otherwise T) T {
 	return v
 }
 
-// Snapshot implements authz.Facts. For a confirmed snapshot it takes no lock
-// but the index's, allocates nothing and asks nobody. Else it waits for a
+// Snapshot implements authz.Facts. For a confirmed snapshot it takes no lock,
+// allocates nothing and asks nobody. Else it waits for a
 // read that it shares with everyone who asks for the same records: at most
 // 80ms where a snapshot is held that still may decide by its age, at most
 // 450ms where none is.
 func (c *Cache) Snapshot(ctx context.Context, leaseID string) authz.View {
-	if h := c.index.get(leaseID); h != nil {
+	if h := c.find(leaseID); h != nil {
 		if view, ok := c.hit(h); ok {
 			return view
 		}
 	}
 	return c.miss(ctx, leaseID)
+}
+
+// find returns what is held of a lease, or nil.
+func (c *Cache) find(id string) *held {
+	h, _ := c.index.Load(id)
+	found, _ := h.(*held)
+	return found
 }
 
 func (c *Cache) hit(h *held) (authz.View, bool) {
@@ -173,9 +178,12 @@ func (c *Cache) hit(h *held) (authz.View, bool) {
 	return c.view(j, now, nil), true
 }
 
-// view judges the age of j.
+// young reports that j may decide by its age.
+func (c *Cache) young(j *joined, now time.Duration) bool { return now-j.confirmed() <= c.opt.MaxAge }
+
+// view judges the age of j. Cache.mu is not held.
 func (c *Cache) view(j *joined, now time.Duration, err error) authz.View {
-	confirmed := j.confirmed()
+	confirmed := j.confirmed() // once: it may advance meanwhile
 	v := authz.View{Snapshot: j.snapshot, Confirmed: c.base.Add(confirmed), Fresh: now-confirmed <= c.opt.MaxAge}
 	if !v.Fresh {
 		v.Err = c.whyStale(now-confirmed, err)
@@ -219,7 +227,7 @@ func (c *Cache) Retain(leaseID string) {
 func (c *Cache) Release(leaseID string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	h := c.index.get(leaseID)
+	h := c.find(leaseID)
 	if h == nil || h.retained == 0 {
 		return
 	}
@@ -238,8 +246,9 @@ func (c *Cache) Ready() error {
 	if ep == nil {
 		return fmt.Errorf("store: %w", err)
 	}
-	age := c.now() - time.Duration(ep.confirmed.Load())
-	if age <= min(c.opt.MaxAge, readyGrace) {
+	confirmed := time.Duration(ep.confirmed.Load())
+	age := c.now() - confirmed
+	if confirmed > 0 && age <= min(c.opt.MaxAge, readyGrace) {
 		return nil
 	}
 	if up {

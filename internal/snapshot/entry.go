@@ -36,11 +36,14 @@ type value struct {
 	malformed bool
 	fault     string // why it is malformed
 	fixed     bool   // an override's answer, which is never read
+	entry     *entry // whose value it is
 	epoch     *epoch
 	readAt    time.Duration
 	expires   time.Duration // 0: never
-	dead      atomic.Bool   // known to have changed
+	dead      atomic.Bool   // told to have changed, or read again since
 }
+
+func (v *value) expired(now time.Duration) bool { return v.expires != 0 && now >= v.expires }
 
 func (v *value) size() int64 {
 	if v == nil || v.record == nil || v.fixed {
@@ -79,7 +82,7 @@ func (c *Cache) current(e *entry, now time.Duration) *value {
 		return nil
 	case v.fixed:
 		return v
-	case v.epoch != c.epoch.Load() || v.dead.Load() || v.expires != 0 && now >= v.expires:
+	case v.epoch != c.epoch.Load() || v.dead.Load() || v.expired(now):
 		return nil
 	}
 	return v
@@ -153,7 +156,7 @@ func (c *Cache) accept(e *entry, read Value, issued time.Duration) {
 	e.failures = 0
 	delete(c.failed, e)
 	v := c.judge(e, read)
-	v.epoch, v.readAt = c.epoch.Load(), issued
+	v.entry, v.epoch, v.readAt = e, c.epoch.Load(), issued
 	if read.TTL > 0 {
 		v.expires = issued + read.TTL + time.Millisecond // a TTL is cut to milliseconds
 	}

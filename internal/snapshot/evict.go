@@ -51,7 +51,7 @@ func (c *Cache) trimSegment(s *segment, over func() bool) {
 			continue
 		}
 		s.remove(h)
-		c.index.remove(h)
+		c.index.Delete(h.id)
 		c.depend(h, nil)
 	}
 }

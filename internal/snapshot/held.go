@@ -64,6 +64,22 @@ func (j *joined) stands(now time.Duration) bool {
 	return true
 }
 
+// unchanged reports that j says what is known of its records now, though they
+// may have been read again since. It is for a lease that could not be joined
+// anew; Cache.mu is held.
+func (j *joined) unchanged(now time.Duration) bool {
+	for _, v := range &j.values {
+		if v == nil || v.fixed {
+			continue
+		}
+		last := v.entry.value
+		if last == nil || last.dead.Load() || last.expired(now) || last.record != v.record || last.malformed != v.malformed {
+			return false
+		}
+	}
+	return true
+}
+
 // confirmed is as of when it is known to have been what the store held.
 func (j *joined) confirmed() time.Duration {
 	return max(j.readAt, time.Duration(j.epoch.confirmed.Load()))
@@ -71,10 +87,10 @@ func (j *joined) confirmed() time.Duration {
 
 // held returns what is held of a lease, and begins to hold it.
 func (c *Cache) held(id string) *held {
-	h := c.index.get(id)
+	h := c.find(id)
 	if h == nil {
 		h = &held{id: id}
-		c.index.put(h)
+		c.index.Store(id, h)
 		c.absent.add(h) // until it is known to be a lease
 	}
 	return h

@@ -83,7 +83,7 @@ func (c *Cache) join(h *held, values *[roles]*value, now time.Duration) {
 	c.place(h, values[roleLease])
 	h.wake(nil)
 	if old != nil && old.snapshot != j.snapshot {
-		h.fresh = c.view(j, now, nil).Fresh
+		h.fresh = c.young(j, now)
 		c.tell(h)
 		return
 	}

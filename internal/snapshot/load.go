@@ -68,10 +68,8 @@ func (c *Cache) read(ctx context.Context, batch []*entry) (values []Value, err e
 func (c *Cache) finish(batch []*entry, ep *epoch, issued time.Duration, values []Value, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, e := range batch {
-		e.loading = false
-	}
 	for i, e := range batch {
+		e.loading = false // one after the other: the rest is not to be read again
 		switch {
 		case e.dirty || ep != c.epoch.Load():
 			e.dirty = false

@@ -45,7 +45,7 @@ func (c *Cache) miss(ctx context.Context, id string) authz.View {
 
 // patience is how long a request may wait for the store.
 func (c *Cache) patience(id string) time.Duration {
-	if h := c.index.get(id); h != nil && h.joined.Load() != nil {
+	if h := c.find(id); h != nil && h.joined.Load() != nil {
 		return waitHeld
 	}
 	return waitUnseen
@@ -150,7 +150,9 @@ func (c *Cache) fallback(h *held, err error) authz.View {
 	}
 	now := c.now()
 	view := c.view(j, now, err)
-	if !j.stands(now) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !j.unchanged(now) {
 		view.Fresh, view.Err = false, err
 	}
 	return view

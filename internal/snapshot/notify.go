@@ -57,10 +57,10 @@ func (c *Cache) isFresh(h *held) bool {
 	if j == nil {
 		return false
 	}
-	if now-j.confirmed() > c.opt.MaxAge {
+	if !c.young(j, now) {
 		return false
 	}
-	if j.stands(now) {
+	if j.unchanged(now) {
 		return true
 	}
 	for _, e := range h.deps {

@@ -137,17 +137,18 @@ func (s *RedisStore) Read(ctx context.Context, keys []Key) ([]Value, error) {
 // redisValue reads the two answers. Only PTTL says that there is nothing:
 // GETRANGE answers an empty text then, as for an empty value.
 func redisValue(text *redis.StringCmd, ttl *redis.Cmd) Value {
+	odd := redis.HasErrorPrefix(text.Err(), "WRONGTYPE")
 	left, err := ttl.Int64()
-	if err != nil {
-		return Value{Err: err}
+	if err == nil && !odd {
+		err = text.Err()
 	}
-	if left == -2 {
+	switch {
+	case err != nil:
+		return Value{Err: err}
+	case left == -2:
 		return Value{}
-	}
-	if err := text.Err(); redis.HasErrorPrefix(err, "WRONGTYPE") {
+	case odd:
 		return Value{Found: true, Odd: "is no string value"}
-	} else if err != nil {
-		return Value{Err: err}
 	}
 	v := Value{Found: true, Text: []byte(text.Val())}
 	if left >= 0 {

@@ -22,7 +22,7 @@ type respReader struct {
 
 // respMessage is one message of the server's.
 type respMessage struct {
-	kind byte   // '+', '-', '>' for an invalidation, '?' for anything else
+	kind byte   // '+', '-', '>' for an invalidation, '?' for another push, else RESP3's own
 	text string // of '+' and '-'
 	all  bool   // of '>': any key may have changed
 	keys []string
@@ -48,7 +48,7 @@ func (p *respReader) next(keys func([]string)) (respMessage, error) {
 	case '>':
 		return p.push(line, keys)
 	}
-	return respMessage{kind: '?'}, p.skipRest(kind, line, respDepth)
+	return respMessage{kind: kind}, p.skipRest(kind, line, respDepth)
 }
 
 // header reads one line: its first byte and what follows. A line longer than

@@ -136,18 +136,18 @@ func (s *trackSession) open() error {
 		user := or(s.options.Username, "default")
 		hello = append(hello, "AUTH", user, s.options.Password)
 	}
-	if err := s.call("log in", append(hello, "SETNAME", "sluice-tracking")...); err != nil {
+	if err := s.call("log in", '%', append(hello, "SETNAME", "sluice-tracking")...); err != nil {
 		return err
 	}
 	track := []string{"CLIENT", "TRACKING", "ON", "BCAST"}
 	if s.prefix != "" {
 		track = append(track, "PREFIX", s.prefix)
 	}
-	return s.call("turn tracking on", track...)
+	return s.call("turn tracking on", '+', track...)
 }
 
-// call sends a command and waits for its answer, which must be no error.
-func (s *trackSession) call(doing string, args ...string) error {
+// call sends a command and waits for its answer, which must be of a kind.
+func (s *trackSession) call(doing string, want byte, args ...string) error {
 	if err := s.send(args...); err != nil {
 		return fmt.Errorf("%s: %w", doing, err)
 	}
@@ -158,7 +158,10 @@ func (s *trackSession) call(doing string, args ...string) error {
 			return fmt.Errorf("%s: %w", doing, err)
 		case m.kind == '-':
 			return fmt.Errorf("%s: the server answers %q", doing, m.text)
-		case m.kind != '>':
+		case m.kind == '>' || m.kind == '?':
+		case m.kind != want:
+			return fmt.Errorf("%s: %w: an answer of kind %q", doing, errProtocol, m.kind)
+		default:
 			return nil
 		}
 	}
@@ -216,13 +219,15 @@ func (s *trackSession) listen() error {
 		case m.kind == '>' || m.kind == '?':
 		case m.kind == '-':
 			return fmt.Errorf("the server says %q", m.text)
-		case m.text == "PONG":
+		case m.kind == '+' && m.text == "PONG":
 			sent := s.sent.Swap(nil)
 			if sent == nil {
 				return fmt.Errorf("%w: an answer to no ping", errProtocol)
 			}
 			s.feed.Confirm(*sent)
 			s.answered <- struct{}{}
+		default:
+			return fmt.Errorf("%w: %q %q where only pings are asked", errProtocol, m.kind, m.text)
 		}
 	}
 }
