@@ -38,6 +38,7 @@ func (l *loader) judgeSupport() {
 		{"extauthz.address", c.ExtAuthz.Address != ""},
 		{"forward_auth.address", c.ForwardAuth.Address != ""},
 		{"opa", len(c.OPA) > 0},
+		{"policies.max_age", c.Policies.MaxAge > 0},
 		{"store.redis.master_name", c.Store.Redis.MasterName != ""},
 		{"store.verify.required", c.Store.Verify.Required},
 		{"store.verify.keys_file", c.Store.Verify.KeysFile != ""},

@@ -27,7 +27,7 @@ func (c *Config) configuredLimits() []Limit {
 	add("listen.max_header_bytes", c.Listen.MaxHeaderBytes, "a larger request head gets 431")
 	add("listen.header_timeout", c.Listen.HeaderTimeout, "a slower request head is cut")
 	add("store.max_age", c.Store.MaxAge, "a snapshot not confirmed for longer is stale and denies")
-	add("policies.max_age", orUnlimited(c.Policies.MaxAge, c.Policies.MaxAge == 0), "policies not refreshed for longer deny")
+	add("policies.max_age", orUnlimited(c.Policies.MaxAge, c.Policies.MaxAge == 0), "policies not refreshed for longer deny; not in this version")
 	add("evaluation.timeout", c.Evaluation.Timeout, "a longer evaluation is stopped and denies")
 	add("workers.dial_timeout", w.DialTimeout, "each step of asking or dialling a worker")
 	add("workers.handshake_timeout", w.HandshakeTimeout, "a worker's answer to an upgrade")

@@ -213,6 +213,7 @@ func TestAWrongConfigurationIsRefusedWithItsPlace(t *testing.T) {
 		{"unsupported check", "extauthz: {address: 127.0.0.1:9191}", "F:1:21: extauthz.address: not supported by this version; leave it out"},
 		{"unsupported forward", "forward_auth: {address: 127.0.0.1:9192}", "F:1:25: forward_auth.address: not supported by this version; leave it out"},
 		{"unsupported bundles", "opa: {bundles: {a: {}}}", "F:1:6: opa: not supported by this version; leave it out"},
+		{"unsupported age of policies", "policies: {max_age: 1h}", "F:1:21: policies.max_age: not supported by this version; leave it out"},
 		{"unsupported tokens", "identity: {jwt: [{issuer: x, audience: y}]}", "F:1:17: identity.jwt: not supported by this version; leave it out"},
 		{"unsupported certificates", "identity: {mtls: {trust_domain: x}}", "F:1:18: identity.mtls: not supported by this version; leave it out"},
 		{"unsupported signatures", "store: {verify: {required: true}}", "F:1:28: store.verify.required: not supported by this version; leave it out"},
