@@ -3,6 +3,7 @@ package snapshot
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"testing"
 	"time"
 
@@ -120,17 +121,21 @@ func BenchmarkChange(b *testing.B) {
 	}
 }
 
-// BenchmarkControlChange measures one change that touches 10,000 retained
-// leases, until the last was told.
-func BenchmarkControlChange(b *testing.B) {
-	const n = 10_000
+// memoryCache is a running cache over n leases in memory.
+func memoryCache(b *testing.B, n int, onChange ...func(string)) (*Cache, *memoryStore) {
+	b.Helper()
 	m := newMemoryStore()
-	m.set(ControlKey, goodControl)
+	for k, text := range map[Key]string{envKey: goodEnvironment, pluginKey: goodPlugin, workerKey: goodWorker, ControlKey: goodControl} {
+		m.set(k, text)
+	}
 	for i := range n {
 		m.set(Key{authz.KindLease, benchLease(i)}, leaseOf(benchLease(i), 1, "active"))
 	}
-	told := make(chan string, n)
-	c, err := NewCache(Options{Store: m, MaxAge: time.Hour, OnChange: func(id string) { told <- id }})
+	opt := Options{Store: m, MaxAge: time.Hour}
+	if len(onChange) > 0 {
+		opt.OnChange = onChange[0]
+	}
+	c, err := NewCache(opt)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -141,8 +146,17 @@ func BenchmarkControlChange(b *testing.B) {
 	<-m.ready
 	m.feed.Up()
 	m.feed.Confirm(time.Now())
+	return c, m
+}
+
+// BenchmarkControlChange measures one change that touches 10,000 retained
+// leases, until the last was told.
+func BenchmarkControlChange(b *testing.B) {
+	const n = 10_000
+	told := make(chan string, n)
+	c, m := memoryCache(b, n, func(id string) { told <- id })
 	for i := range n {
-		c.Snapshot(ctx, benchLease(i))
+		c.Snapshot(context.Background(), benchLease(i))
 		c.Retain(benchLease(i))
 	}
 	revision := 2
@@ -161,5 +175,27 @@ func BenchmarkDecode(b *testing.B) {
 		if _, err := Decode(authz.KindLease, "lease-1", []byte(goodLease), nil); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// BenchmarkMemory reports what a held lease takes beside its record's text.
+func BenchmarkMemory(b *testing.B) {
+	const n = 100_000
+	for b.Loop() {
+		var before, after runtime.MemStats
+		c, m := memoryCache(b, n)
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		for i := range n {
+			c.Snapshot(context.Background(), benchLease(i))
+		}
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		s := c.Stats()
+		if s.Leases != n {
+			b.Fatalf("got %+v", s)
+		}
+		b.ReportMetric((float64(after.HeapAlloc)-float64(before.HeapAlloc)-float64(s.Bytes))/n, "B/lease")
+		runtime.KeepAlive(m)
 	}
 }

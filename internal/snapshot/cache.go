@@ -64,7 +64,7 @@ type Cache struct {
 	epoch atomic.Pointer[epoch] // nil before the first Up
 	first chan struct{}         // closed at the first Up
 
-	index sync.Map // of *held by lease id; read without a lock
+	index index // of held by lease id; read without a lock
 
 	mu      sync.Mutex // guards what is below, and every held and entry
 	up      bool
@@ -99,8 +99,9 @@ const (
 	readTimeout = 400 * time.Millisecond
 	// maxWaiting bounds the requests that wait for a read.
 	maxWaiting = 16384
-	// readyGrace is how long the store may be out of reach before the gateway
-	// says that it is not ready: long enough to reconnect.
+	// readyGrace is how long, and at least half the age limit, the store may be
+	// out of reach before the gateway says that it is not ready: long enough
+	// to reconnect.
 	readyGrace = 3 * time.Second
 )
 
@@ -131,6 +132,7 @@ func NewCache(opt Options) (*Cache, error) {
 		work: make(chan struct{}, 1), notice: make(chan struct{}, 1),
 		downErr: errors.New("the store was not reached yet"),
 	}
+	c.index.init()
 	return c, nil
 }
 
@@ -148,19 +150,12 @@ func or[T comparable](v, otherwise T) T {
 // 80ms where a snapshot is held that still may decide by its age, at most
 // 450ms where none is.
 func (c *Cache) Snapshot(ctx context.Context, leaseID string) authz.View {
-	if h := c.find(leaseID); h != nil {
+	if h := c.index.get(leaseID); h != nil {
 		if view, ok := c.hit(h); ok {
 			return view
 		}
 	}
 	return c.miss(ctx, leaseID)
-}
-
-// find returns what is held of a lease, or nil.
-func (c *Cache) find(id string) *held {
-	h, _ := c.index.Load(id)
-	found, _ := h.(*held)
-	return found
 }
 
 func (c *Cache) hit(h *held) (authz.View, bool) {
@@ -227,7 +222,7 @@ func (c *Cache) Retain(leaseID string) {
 func (c *Cache) Release(leaseID string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	h := c.find(leaseID)
+	h := c.index.get(leaseID)
 	if h == nil || h.retained == 0 {
 		return
 	}
@@ -248,7 +243,7 @@ func (c *Cache) Ready() error {
 	}
 	confirmed := time.Duration(ep.confirmed.Load())
 	age := c.now() - confirmed
-	if confirmed > 0 && age <= min(c.opt.MaxAge, readyGrace) {
+	if confirmed > 0 && age <= min(c.opt.MaxAge, max(readyGrace, c.opt.MaxAge/2)) {
 		return nil
 	}
 	if up {

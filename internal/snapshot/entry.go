@@ -21,7 +21,7 @@ type entry struct {
 	value    *value // the last that was read, perhaps of an old epoch; nil: none
 	mark     mark
 	refs     int                // helds that rest on it
-	active   map[*held]struct{} // those that are retained or waited for
+	active   map[*held]struct{} // those that are retained or waited for; nil: none
 	queued   bool
 	loading  bool
 	dirty    bool // changed while it was loading
@@ -52,11 +52,27 @@ func (v *value) size() int64 {
 	return int64(len(v.record.JSON))
 }
 
+// enlist has h settled when e was read.
+func (e *entry) enlist(h *held) {
+	if e.active == nil {
+		e.active = map[*held]struct{}{}
+	}
+	e.active[h] = struct{}{}
+}
+
+// dismiss undoes enlist; most entries have nobody, and so no map, for long.
+func (e *entry) dismiss(h *held) {
+	delete(e.active, h)
+	if len(e.active) == 0 {
+		e.active = nil
+	}
+}
+
 // entry returns the place of a record, made when there is none.
 func (c *Cache) entry(k Key) *entry {
 	e := c.entries[k]
 	if e == nil {
-		e = &entry{key: k, mark: c.marks.take(k), active: map[*held]struct{}{}}
+		e = &entry{key: k, mark: c.marks.take(k)}
 		e.value = c.override(k)
 		c.entries[k] = e
 	}

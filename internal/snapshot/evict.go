@@ -51,7 +51,7 @@ func (c *Cache) trimSegment(s *segment, over func() bool) {
 			continue
 		}
 		s.remove(h)
-		c.index.Delete(h.id)
+		c.index.remove(h)
 		c.depend(h, nil)
 	}
 }

@@ -21,7 +21,7 @@ type FileOptions struct {
 	// Dir holds the records. Required; it need not exist yet.
 	Dir string
 	// Poll is how often the directory is looked at beside being watched; each
-	// look confirms. Default 1s; it should be well below the age limit.
+	// look confirms; sooner where the age limit needs it. Default 1s.
 	Poll time.Duration
 	// Log is for the watch's ups and downs. Default: none.
 	Log *slog.Logger

@@ -25,6 +25,7 @@ type watched struct {
 type fileWatch struct {
 	store *FileStore
 	feed  Feed
+	every time.Duration
 	fs    *fsnotify.Watcher // nil where the system gives none: then only the timer looks
 	dirs  map[string]watched
 	seen  map[string]stamp
@@ -32,8 +33,8 @@ type fileWatch struct {
 }
 
 // Watch implements Store.
-func (s *FileStore) Watch(ctx context.Context, feed Feed) error {
-	w := &fileWatch{store: s, feed: feed, dirs: map[string]watched{}}
+func (s *FileStore) Watch(ctx context.Context, feed Feed, every time.Duration) error {
+	w := &fileWatch{store: s, feed: feed, every: every, dirs: map[string]watched{}}
 	events, errs := w.start()
 	if w.fs != nil {
 		defer w.fs.Close()
@@ -122,10 +123,10 @@ func (w *fileWatch) look() time.Duration {
 	return w.pause(start)
 }
 
-// pause keeps the looks to a twentieth of the time, however large the
-// directory.
+// pause keeps the looks to a twentieth of the time, where the directory is
+// large and the age limit leaves it.
 func (w *fileWatch) pause(start time.Time) time.Duration {
-	return max(w.store.opt.Poll, 20*time.Since(start))
+	return min(max(w.store.opt.Poll, 20*time.Since(start)), w.every)
 }
 
 // follow has the directories watched that the store's paths lead to now. A

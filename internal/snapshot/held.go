@@ -87,10 +87,10 @@ func (j *joined) confirmed() time.Duration {
 
 // held returns what is held of a lease, and begins to hold it.
 func (c *Cache) held(id string) *held {
-	h := c.find(id)
+	h := c.index.get(id)
 	if h == nil {
 		h = &held{id: id}
-		c.index.Store(id, h)
+		c.index.put(h)
 		c.absent.add(h) // until it is known to be a lease
 	}
 	return h
@@ -103,7 +103,7 @@ func (c *Cache) activate(h *held) {
 	}
 	c.active[h] = struct{}{}
 	for _, e := range h.deps {
-		e.active[h] = struct{}{}
+		e.enlist(h)
 	}
 }
 
@@ -114,7 +114,7 @@ func (c *Cache) rest(h *held) {
 	}
 	delete(c.active, h)
 	for _, e := range h.deps {
-		delete(e.active, h)
+		e.dismiss(h)
 	}
 }
 
@@ -127,14 +127,14 @@ func (c *Cache) depend(h *held, deps []*entry) {
 	for _, e := range deps {
 		e.refs++
 		if active {
-			e.active[h] = struct{}{}
+			e.enlist(h)
 		}
 	}
 	old := h.deps
 	h.deps = deps
 	for _, e := range old {
 		if active && !slices.Contains(deps, e) {
-			delete(e.active, h)
+			e.dismiss(h)
 		}
 		e.refs--
 		c.drop(e)

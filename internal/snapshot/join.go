@@ -19,6 +19,7 @@ func (c *Cache) settle(h *held) bool {
 		c.follow(v.record, &use)
 	}
 	var values [roles]*value
+	deps := make([]*entry, 0, roles)
 	complete := true
 	for role, e := range use {
 		if e == nil {
@@ -26,15 +27,20 @@ func (c *Cache) settle(h *held) bool {
 		}
 		values[role] = c.current(e, now)
 		complete = complete && values[role] != nil
+		deps = append(deps, e)
 	}
-	deps := slices.DeleteFunc(slices.Clone(use[:]), func(e *entry) bool { return e == nil })
 	if complete {
 		c.depend(h, deps)
 		c.join(h, &values, now)
 		return true
 	}
-	// What it rested on before is read again along with it: mostly it leads
-	// there again, and is recognized as unchanged.
+	c.reread(h, deps, now)
+	return false
+}
+
+// reread has deps read, and along with them what h rested on before: mostly the
+// lease leads there again, and is recognized as unchanged.
+func (c *Cache) reread(h *held, deps []*entry, now time.Duration) {
 	for _, e := range h.deps {
 		if !slices.Contains(deps, e) {
 			deps = append(deps, e)
@@ -46,20 +52,17 @@ func (c *Cache) settle(h *held) bool {
 			c.want(e)
 		}
 	}
-	return false
 }
 
 func (c *Cache) follow(lease *authz.Record, use *[roles]*entry) {
-	s := authz.Snapshot{Lease: lease}
-	for role, k := range map[int]Key{
-		roleEnvironment: {authz.KindEnvironment, lease.EnvironmentID},
-		rolePlugin:      {authz.KindPlugin, lease.Pin.PluginID},
-		roleWorker:      {authz.KindWorker, s.WorkerID()},
-	} {
-		if k.Valid() {
+	follow := func(role int, kind authz.Kind, id string) {
+		if k := (Key{kind, id}); k.Valid() {
 			use[role] = c.entry(k)
 		}
 	}
+	follow(roleEnvironment, authz.KindEnvironment, lease.EnvironmentID)
+	follow(rolePlugin, authz.KindPlugin, lease.Pin.PluginID)
+	follow(roleWorker, authz.KindWorker, (&authz.Snapshot{Lease: lease}).WorkerID())
 }
 
 // join makes values h's snapshot: the one it had, when the records are the

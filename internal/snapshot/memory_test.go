@@ -48,7 +48,7 @@ func (m *memoryStore) Read(ctx context.Context, keys []Key) ([]Value, error) {
 	return values, err
 }
 
-func (m *memoryStore) Watch(ctx context.Context, feed Feed) error {
+func (m *memoryStore) Watch(ctx context.Context, feed Feed, _ time.Duration) error {
 	m.feed = feed
 	close(m.ready)
 	<-ctx.Done()

@@ -45,7 +45,7 @@ func (c *Cache) miss(ctx context.Context, id string) authz.View {
 
 // patience is how long a request may wait for the store.
 func (c *Cache) patience(id string) time.Duration {
-	if h := c.find(id); h != nil && h.joined.Load() != nil {
+	if h := c.index.get(id); h != nil && h.joined.Load() != nil {
 		return waitHeld
 	}
 	return waitUnseen

@@ -26,8 +26,8 @@ type RedisOptions struct {
 	// KeyPrefix stands before every key, such as "sluice:".
 	KeyPrefix string
 	// Ping is how often the tracking connection is asked whether it is there,
-	// which confirms what is held. Default 250ms; it should be a fraction of
-	// the age limit.
+	// which confirms what is held; sooner where the age limit needs it.
+	// Default 250ms.
 	Ping time.Duration
 	// PingTimeout is after how long without an answer the tracking connection
 	// counts as lost. Default 1s.
@@ -158,14 +158,14 @@ func redisValue(text *redis.StringCmd, ttl *redis.Cmd) Value {
 }
 
 // Watch implements Store: it holds the tracking connection.
-func (s *RedisStore) Watch(ctx context.Context, feed Feed) error {
+func (s *RedisStore) Watch(ctx context.Context, feed Feed, every time.Duration) error {
 	client, ok := s.client.(*redis.Client)
 	if !ok {
 		return errors.New("redis store: only a single server can be watched")
 	}
 	t := tracker{
 		options: client.Options(), prefix: s.opt.KeyPrefix, key: s.key, feed: feed,
-		interval: s.opt.Ping, timeout: s.opt.PingTimeout, log: s.opt.Log,
+		interval: min(s.opt.Ping, every), timeout: s.opt.PingTimeout, log: s.opt.Log,
 	}
 	t.run(ctx)
 	return nil

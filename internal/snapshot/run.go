@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,7 +18,8 @@ func (c *Cache) Run(ctx context.Context) error {
 	defer c.stop()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
-		if err := c.opt.Store.Watch(ctx, feed{c}); err != nil {
+		// A fraction of the limit, so that one confirmation may come late.
+		if err := c.opt.Store.Watch(ctx, feed{c}, c.opt.MaxAge/4); err != nil {
 			return fmt.Errorf("watch the record store: %w", err)
 		}
 		return nil
@@ -32,7 +34,7 @@ func (c *Cache) Run(ctx context.Context) error {
 
 // stop ends the timers; what is held turns stale.
 func (c *Cache) stop() {
-	feed{c}.Down(context.Canceled)
+	feed{c}.Down(errors.New("the cache has ended"))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, e := range c.entries {

@@ -61,9 +61,10 @@ type Store interface {
 	// Read returns the values of keys, in their order. An error is about all
 	// of them. It keeps to ctx's deadline.
 	Read(ctx context.Context, keys []Key) ([]Value, error)
-	// Watch tells the feed about changes until ctx ends, which is no error.
-	// It calls the feed from one goroutine.
-	Watch(ctx context.Context, feed Feed) error
+	// Watch tells the feed about changes until ctx ends, which is no error,
+	// and confirms at least every so often. It calls the feed from one
+	// goroutine.
+	Watch(ctx context.Context, feed Feed, every time.Duration) error
 }
 
 // Feed is told what becomes of the records of a store. What was read before
