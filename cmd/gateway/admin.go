@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"sluice/internal/authz"
+	"sluice/internal/channel"
 	"sluice/internal/pdp"
 	"sluice/internal/snapshot"
 )
@@ -86,6 +87,9 @@ func (a *admin) handler() http.Handler {
 		"GET /v1/records/{kind}/{id}":    a.getRecord,
 		"PUT /v1/records/{kind}/{id}":    a.putRecord,
 		"DELETE /v1/records/{kind}/{id}": a.deleteRecord,
+		"GET /v1/channels":               a.listChannels,
+		"DELETE /v1/channels":            a.closeChannels,
+		"DELETE /v1/channels/{id}":       a.closeChannel,
 		"POST /v1/explain":               a.explain,
 		"GET /v1/leases/{id}/teardown":   a.teardown,
 	} {
@@ -253,6 +257,54 @@ func writeEditError(w http.ResponseWriter, err error) {
 		status = http.StatusUnprocessableEntity
 	}
 	writeError(w, status, err.Error())
+}
+
+func (a *admin) listChannels(w http.ResponseWriter, r *http.Request) {
+	f, ok := filterOf(w, r)
+	if ok {
+		writeJSON(w, http.StatusOK, map[string]any{"channels": a.gateway.register.List(f)})
+	}
+}
+
+func (a *admin) closeChannels(w http.ResponseWriter, r *http.Request) {
+	f, ok := filterOf(w, r)
+	switch {
+	case !ok:
+	case f == channel.Filter{}:
+		writeError(w, http.StatusBadRequest, "say which: lease, tenant or worker")
+	default:
+		a.close(w, f)
+	}
+}
+
+func (a *admin) closeChannel(w http.ResponseWriter, r *http.Request) {
+	f := channel.Filter{ID: r.PathValue("id")}
+	if len(a.gateway.register.List(f)) == 0 {
+		writeError(w, http.StatusNotFound, "there is no such channel")
+		return
+	}
+	a.close(w, f)
+}
+
+func (a *admin) close(w http.ResponseWriter, f channel.Filter) {
+	n := a.gateway.register.Close(f)
+	a.gateway.log.Info("channels closed by an operator", "id", f.ID, "lease", f.Lease, "tenant", f.Tenant, "worker", f.Worker, "closed", n)
+	writeJSON(w, http.StatusOK, map[string]int{"closed": n})
+}
+
+// filterOf reads the query; a word that it does not know is refused, for a
+// mistyped filter must not take every channel.
+func filterOf(w http.ResponseWriter, r *http.Request) (f channel.Filter, ok bool) {
+	fields := map[string]*string{"lease": &f.Lease, "tenant": &f.Tenant, "worker": &f.Worker}
+	for name, values := range r.URL.Query() {
+		field := fields[name]
+		if field == nil || len(values) != 1 || values[0] == "" {
+			writeError(w, http.StatusBadRequest, "the query takes lease, tenant and worker, each once")
+			return f, false
+		}
+		*field = values[0]
+	}
+	return f, true
 }
 
 // explain answers a case, or {"leaseId", "capability"} on the live store. The

@@ -20,15 +20,16 @@ const (
 
 // commands is the command tree.
 type commands struct {
-	Serve   serveCommand   `cmd:"" help:"Run the gateway."`
-	Demo    demoCommand    `cmd:"" help:"Show the main job on this machine: grants, refusals, a revocation."`
-	Init    initCommand    `cmd:"" help:"Write a first configuration in front of a WebSocket server."`
-	Check   checkCommand   `cmd:"" help:"Validate configuration, policies and records."`
-	Test    testCommand    `cmd:"" help:"Run Rego tests with the embedded OPA."`
-	Eval    evalCommand    `cmd:"" help:"Decide cases from standard input."`
-	Records recordsCommand `cmd:"" help:"Read and write the record store."`
-	Token   tokenCommand   `cmd:"" help:"Make API tokens."`
-	Version versionCommand `cmd:"" help:"Show the version."`
+	Serve    serveCommand    `cmd:"" help:"Run the gateway."`
+	Demo     demoCommand     `cmd:"" help:"Show the main job on this machine: grants, refusals, a revocation."`
+	Init     initCommand     `cmd:"" help:"Write a first configuration in front of a WebSocket server."`
+	Check    checkCommand    `cmd:"" help:"Validate configuration, policies and records."`
+	Test     testCommand     `cmd:"" help:"Run Rego tests with the embedded OPA."`
+	Eval     evalCommand     `cmd:"" help:"Decide cases from standard input."`
+	Records  recordsCommand  `cmd:"" help:"Read and write the record store."`
+	Channels channelsCommand `cmd:"" help:"List and close the live channels of a running gateway."`
+	Token    tokenCommand    `cmd:"" help:"Make API tokens."`
+	Version  versionCommand  `cmd:"" help:"Show the version."`
 }
 
 // app is what a command has of the world.

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -170,6 +171,7 @@ func (g *gateway) openChannels(context.Context) error {
 	g.proxy = proxy.New(proxy.Options{
 		Authorizer: authorizer, Register: g.register, Identifier: g.identity, Dialer: workerDialer{g.dialer, g.dialer.Offering("h2")},
 		Settings: proxySettings(cfg), Tracer: g.tracer, Log: g.log, Opened: g.metrics.Opened,
+		WorkerToken: g.links.Token, Unanswered: worker.Unanswered,
 	})
 	g.health = &health{gateway: g}
 	return nil
@@ -280,9 +282,10 @@ func (g *gateway) drain(cut context.Context) {
 	g.health.draining.Store(true)
 	wait(deadline, limits.DrainDelay)
 	g.proxy.Drain()
-	remains := limits.DrainTimeout - limits.DrainDelay
-	g.register.Drain(deadline, remains/2)
-	_ = g.server.Shutdown(deadline)
+	var calls sync.WaitGroup
+	calls.Go(func() { _ = g.server.Drain(deadline) })
+	g.register.Drain(deadline, (limits.DrainTimeout-limits.DrainDelay)/2)
+	calls.Wait()
 }
 
 func wait(ctx context.Context, d time.Duration) {

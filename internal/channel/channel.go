@@ -36,7 +36,8 @@ type Channel struct {
 	mu        sync.Mutex
 	committed bool
 	gone      bool
-	cut       func() // what End calls; nil until bound
+	cut       func()         // what End calls; nil until bound
+	lost      func() *Ending // says whether a peer is gone without a word; nil: nobody knows
 	request   authz.Request
 	decision  authz.Decision // the last one
 	since     time.Time      // when the change that asks for a recheck was noticed
@@ -81,14 +82,17 @@ func (c *Channel) Decided(d authz.Decision) {
 // channel was told to end meanwhile: either the caller is refused, or whoever
 // ends the channel calls cut. cut must not block and may be called from any
 // goroutine, once.
-func (c *Channel) Commit(admitted authz.Decision, cut func()) bool {
+//
+// lost, which may be nil, is asked now and then whether a peer has gone without
+// a word, and then says how the channel ends.
+func (c *Channel) Commit(admitted authz.Decision, cut func(), lost func() *Ending) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ending.Load() != nil {
 		return false
 	}
 	c.committed = true
-	c.cut = cut
+	c.cut, c.lost = cut, lost
 	c.decision = admitted
 	c.Touch()
 	c.armLocked()
@@ -160,6 +164,27 @@ type Summary struct {
 
 	BytesToWorker, BytesToCaller       int64
 	MessagesToWorker, MessagesToCaller int64
+}
+
+func (c *Channel) info() Info {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	i := Info{
+		ID: c.ID, Kind: c.request.Kind, State: "opening", Lease: c.request.LeaseID, Tenant: c.tenant, Capability: c.request.Capability,
+		Worker: c.request.Channel.WorkerID, Generation: c.request.Channel.Generation, Protocol: c.request.Protocol,
+		OpenedAt: c.request.Channel.OpenedAt, ActiveAt: time.Unix(0, c.active.Load()),
+		BytesToWorker: c.ToWorker.Bytes.Load(), BytesToCaller: c.ToCaller.Bytes.Load(),
+	}
+	if p := c.request.Principal; p != nil {
+		i.Subject = p.Subject
+	}
+	switch {
+	case c.ending.Load() != nil:
+		i.State = "ending"
+	case c.committed:
+		i.State = "open"
+	}
+	return i
 }
 
 // question is the channel's request as a recheck asks it.

@@ -3,6 +3,7 @@ package channel
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -188,6 +189,57 @@ func (r *Register) Len() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.channels)
+}
+
+// Info is what operators see of a channel.
+type Info struct {
+	ID         string            `json:"id"`
+	Kind       authz.ChannelKind `json:"kind"`
+	State      string            `json:"state"` // opening, open, ending
+	Lease      string            `json:"leaseId"`
+	Tenant     string            `json:"tenantId"`
+	Subject    string            `json:"subject"`
+	Capability authz.Capability  `json:"capability"`
+	Worker     string            `json:"workerId"`
+	Generation string            `json:"generation"`
+	Protocol   string            `json:"protocol"`
+	OpenedAt   time.Time         `json:"openedAt"`
+	ActiveAt   time.Time         `json:"activeAt"`
+
+	BytesToWorker int64 `json:"bytesToWorker"`
+	BytesToCaller int64 `json:"bytesToCaller"`
+}
+
+// Filter chooses channels; an empty field is any.
+type Filter struct{ ID, Lease, Tenant, Worker string }
+
+func (f Filter) takes(c *Channel) bool {
+	return (f.ID == "" || f.ID == c.ID) && (f.Lease == "" || f.Lease == c.request.LeaseID) &&
+		(f.Tenant == "" || f.Tenant == c.tenant) && (f.Worker == "" || f.Worker == c.WorkerID())
+}
+
+// List shows the channels that f takes, the oldest first.
+func (r *Register) List(f Filter) []Info {
+	out := []Info{}
+	for _, c := range r.all() {
+		if f.takes(c) {
+			out = append(out, c.info())
+		}
+	}
+	slices.SortFunc(out, func(a, b Info) int { return a.OpenedAt.Compare(b.OpenedAt) })
+	return out
+}
+
+// Close ends the channels that f takes, on an operator's word, and returns
+// how many they were.
+func (r *Register) Close(f Filter) int {
+	n := 0
+	for _, c := range r.all() {
+		if f.takes(c) && c.End(EndOperator) {
+			n++
+		}
+	}
+	return n
 }
 
 // Counts is the number of channels of each kind, opening ones included.

@@ -137,7 +137,7 @@ func (f *fixture) run(t *testing.T) {
 func (f *fixture) open(t *testing.T, lease string) *Channel {
 	t.Helper()
 	c := f.reserve(t, lease)
-	if !c.Commit(f.allow(), func() { go c.Done() }) {
+	if !c.Commit(f.allow(), func() { go c.Done() }, nil) {
 		t.Fatal("the channel did not open")
 	}
 	return c
@@ -304,7 +304,7 @@ func TestAChangeDuringOpeningRefusesTheOpen(t *testing.T) {
 		f.policy.set(deny(authz.CodeDuplexDenied))
 		f.LeaseChanged("lease-1")
 		<-c.Context().Done()
-		if c.Commit(f.allow(), func() { t.Error("cut a channel that never opened") }) {
+		if c.Commit(f.allow(), func() { t.Error("cut a channel that never opened") }, nil) {
 			t.Error("opened in spite of its ending")
 		}
 		c.Done()

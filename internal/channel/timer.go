@@ -5,6 +5,9 @@ import (
 	"time"
 )
 
+// peerInterval is how often a channel's peers are asked after.
+const peerInterval = 10 * time.Second
+
 // armLocked sets the channel's one timer to the first moment at which
 // something may be due: a limit, an expiry, or the back-stop recheck.
 func (c *Channel) armLocked() {
@@ -25,6 +28,9 @@ func (c *Channel) untilDueLocked(now time.Time) time.Duration {
 	next := c.rechecked.Add(interval - rand.N(interval/10+1)).Sub(now)
 	earlier := func(d time.Duration) { next = min(next, d) }
 
+	if c.lost != nil {
+		earlier(peerInterval)
+	}
 	earlier(c.request.Channel.OpenedAt.Add(c.Limits.MaxLifetime).Sub(now))
 	if c.committed {
 		earlier(c.Limits.IdleTimeout - c.idle(now))
@@ -58,9 +64,16 @@ func (c *Channel) due() {
 	case c.expiredLocked(now) || now.Sub(c.rechecked) >= c.register.limits.Load().RecheckInterval*9/10:
 		c.mu.Unlock()
 		c.register.enqueue(c, now)
-	default: // bytes moved the idle limit on
+	default: // bytes moved the idle limit on, or it is time to ask after the peers
+		lost := c.lost
 		c.timer.Reset(c.untilDueLocked(now))
 		c.mu.Unlock()
+		if lost == nil {
+			return
+		}
+		if e := lost(); e != nil {
+			c.End(*e)
+		}
 	}
 }
 

@@ -52,7 +52,7 @@ func (x *exchange) duplex(ctx context.Context, ch *channel.Channel, d authz.Deci
 		return false
 	}
 	pipe := x.newPipe(ch, answer)
-	if !ch.Commit(admitted, pipe.cut) {
+	if !ch.Commit(admitted, pipe.cut, pipe.lost) {
 		x.refuse(ended(ch.Ending()))
 		return false
 	}
@@ -126,7 +126,7 @@ func (x *exchange) passRefusal(answer *workerHead, br *bufio.Reader) {
 }
 
 func (x *exchange) newPipe(ch *channel.Channel, answer *workerHead) *pipe {
-	p := &pipe{channel: ch, grace: x.settings.CloseGrace}
+	p := &pipe{channel: ch, grace: x.settings.CloseGrace, unanswered: x.proxy.unanswered}
 	if x.handshake.Kind == websocketUpgrade {
 		p.frames = &frameRules{
 			Extensions: len(answer.Header["Sec-Websocket-Extensions"]) > 0,

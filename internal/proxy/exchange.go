@@ -302,13 +302,21 @@ func (x *exchange) headers(d authz.Decision) (http.Header, error) {
 	}
 	carrier := propagation.MapCarrier{}
 	x.proxy.propagator.Inject(x.r.Context(), carrier)
-	return workerHeaders(x.r.Header, x.trusted, x.handshake, gatewayHeaders{
+	token, err := x.proxy.token()
+	if err != nil {
+		return nil, err
+	}
+	h, err := workerHeaders(x.r.Header, x.trusted, x.handshake, gatewayHeaders{
 		LeaseID: x.lease, TenantID: lease.TenantID, EnvironmentID: lease.EnvironmentID,
 		DriverKey: lease.Pin.DriverKey, ProviderLeaseID: lease.ProviderLeaseID,
 		Subject: x.request.Principal.Subject, DecisionID: d.ID, WorkerGeneration: d.Live.Generation,
 		RequestID: x.request.ID, Traceparent: carrier["traceparent"],
 		ForwardedFor: x.peer, ForwardedHost: x.r.Host, ForwardedProto: proto,
 	})
+	if err == nil && token != "" {
+		h["Authorization"] = []string{"Bearer " + token}
+	}
+	return h, err
 }
 
 // workerRefusal is the answer when the way to the worker failed.
@@ -332,6 +340,9 @@ func (x *exchange) workerRefusal(ch *channel.Channel, err error) refusal {
 // decided on.
 func (x *exchange) checkGeneration(h http.Header, d authz.Decision) *refusal {
 	said := h["Sluice-Worker-Generation"]
+	if d.Live.Static { // nobody has asked the worker which process it is
+		return nil
+	}
 	if len(said) == 0 || len(said) == 1 && said[0] == d.Live.Generation {
 		return nil
 	}

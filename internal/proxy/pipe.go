@@ -21,8 +21,11 @@ import (
 type pipe struct {
 	channel *channel.Channel
 	grace   time.Duration
-	over    func()      // told when the channel is done with; nil: nobody
-	frames  *frameRules // WebSocket: follow frames, end with close frames; nil: raw bytes
+	// unanswered says how often in a row a peer did not acknowledge what was
+	// sent again.
+	unanswered func(net.Conn) int
+	over       func()      // told when the channel is done with; nil: nobody
+	frames     *frameRules // WebSocket: follow frames, end with close frames; nil: raw bytes
 
 	up, down   pump         // to the worker, to the caller
 	forwarding atomic.Int32 // pumps that still forward
@@ -75,6 +78,26 @@ func (p *pipe) cut() {
 	if p.caller != nil && !p.finished {
 		p.cutLocked()
 	}
+}
+
+// deadPeer is how many repeats without an acknowledgement mean that a peer is
+// gone: with each wait twice the one before, half a minute.
+const deadPeer = 7
+
+// lost says how the channel ends when a peer is gone without a word. A slow
+// peer acknowledges, and is not gone.
+func (p *pipe) lost() *channel.Ending {
+	p.mu.Lock()
+	caller, worker := p.caller, p.worker
+	p.mu.Unlock()
+	switch {
+	case caller == nil:
+	case p.unanswered(caller) >= deadPeer:
+		return &channel.EndCallerLost
+	case p.unanswered(worker) >= deadPeer:
+		return &channel.EndWorker
+	}
+	return nil
 }
 
 // cutLocked frees both pumps from whatever they wait for. What is being

@@ -39,7 +39,7 @@ func (x *exchange) stream(ctx context.Context, ch *channel.Channel, d authz.Deci
 	defer cancel()
 	cut := &streamCut{cancel: cancel, controller: http.NewResponseController(x.w), grace: x.settings.CloseGrace, grpc: x.grpc}
 	answer, refused := x.roundTrip(ctx, ch, d, func(admitted authz.Decision) bool {
-		return admitted.Allow && ch.Commit(admitted, cut.now)
+		return admitted.Allow && ch.Commit(admitted, cut.now, nil)
 	})
 	if refused != nil {
 		cut.over()

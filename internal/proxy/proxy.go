@@ -59,7 +59,8 @@ type Settings struct {
 	CloseGrace       time.Duration  // for a close frame before the socket is cut
 }
 
-// Options are what a Proxy is made of. All fields are required but Opened.
+// Options are what a Proxy is made of. The fields are required but for those
+// that say what nil means.
 type Options struct {
 	Authorizer Authorizer
 	Register   *channel.Register
@@ -68,6 +69,12 @@ type Options struct {
 	Settings   Settings
 	Tracer     trace.Tracer
 	Log        *slog.Logger
+	// WorkerToken is shown to workers as a bearer token, so that they know the
+	// gateway; "" is none. Nil: none.
+	WorkerToken func() (string, error)
+	// Unanswered says how often in a row the other end of a connection did not
+	// acknowledge what was sent again; 0 where nobody knows. Nil: nobody.
+	Unanswered func(net.Conn) int
 	// Opened is told how long an open took, from the request read to the
 	// first byte that may be forwarded.
 	Opened func(time.Duration)
@@ -82,6 +89,8 @@ type Proxy struct {
 	tracer     trace.Tracer
 	log        *slog.Logger
 	opened     func(time.Duration)
+	token      func() (string, error)
+	unanswered func(net.Conn) int
 	propagator propagation.TextMapPropagator
 	settings   atomic.Pointer[settings]
 	draining   atomic.Bool
@@ -98,6 +107,12 @@ func New(o Options) *Proxy {
 	p := &Proxy{
 		authorizer: o.Authorizer, register: o.Register, identifier: o.Identifier, dialer: o.Dialer,
 		tracer: o.Tracer, log: o.Log, opened: o.Opened, propagator: propagation.TraceContext{},
+	}
+	if p.token = o.WorkerToken; p.token == nil {
+		p.token = func() (string, error) { return "", nil }
+	}
+	if p.unanswered = o.Unanswered; p.unanswered == nil {
+		p.unanswered = func(net.Conn) int { return 0 }
 	}
 	if p.opened == nil {
 		p.opened = func(time.Duration) {}

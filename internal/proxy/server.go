@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 )
 
@@ -30,7 +31,14 @@ const idleConnTime = 2 * time.Minute
 
 // Server accepts callers: every HTTP/1.1 request head passes the strict guard
 // before net/http reads it; HTTP/2 is net/http's own.
-type Server struct{ http *http.Server }
+type Server struct {
+	http *http.Server // until Drain
+	late *http.Server // takes those who come while it drains, so that they are refused in words
+
+	mu       sync.Mutex
+	listener *keptListener
+	closed   bool
+}
 
 // NewServer returns a Server. It starts nothing.
 func NewServer(o ServerOptions) *Server {
@@ -38,7 +46,12 @@ func NewServer(o ServerOptions) *Server {
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(o.TLS == nil)
-	return &Server{&http.Server{
+	serve := func() *http.Server { return httpServer(o, protocols) }
+	return &Server{http: serve(), late: serve()}
+}
+
+func httpServer(o ServerOptions, protocols *http.Protocols) *http.Server {
+	return &http.Server{
 		Handler:                      o.Handler,
 		Protocols:                    protocols,
 		TLSConfig:                    o.TLS,
@@ -47,7 +60,7 @@ func NewServer(o ServerOptions) *Server {
 		MaxHeaderBytes:               o.MaxHeaderBytes,
 		DisableGeneralOptionsHandler: true, // OPTIONS * is refused like any other target
 		ErrorLog:                     slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug),
-	}}
+	}
 }
 
 // Listen opens the data plane's address with keep-alive probes, so that a
@@ -63,23 +76,84 @@ func Listen(ctx context.Context, address string) (net.Listener, error) {
 	return l, nil
 }
 
-// Serve accepts callers on l until Shutdown.
+// Serve accepts callers on l until Close, while it drains too.
 func (s *Server) Serve(l net.Listener) error {
-	if s.http.TLSConfig != nil {
-		l = tls.NewListener(l, s.http.TLSConfig)
+	kept := &keptListener{Listener: l}
+	s.mu.Lock()
+	s.listener = kept
+	closed := s.closed
+	s.mu.Unlock()
+	if closed {
+		return l.Close()
 	}
-	l = guardHeads(l, headOptions{
-		MaxBytes: s.http.MaxHeaderBytes, Timeout: s.http.ReadHeaderTimeout, PriorKnowledge: s.http.TLSConfig == nil,
-	})
-	if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serve the data plane: %w", err)
+	for _, server := range []*http.Server{s.http, s.late} {
+		if err := server.Serve(s.guarded(kept)); !errors.Is(err, http.ErrServerClosed) {
+			return fmt.Errorf("serve the data plane: %w", err)
+		}
+		if !s.reopen() {
+			break
+		}
 	}
 	return nil
 }
 
-// Shutdown stops accepting and waits for plain requests; channels are the
-// register's to end.
-func (s *Server) Shutdown(ctx context.Context) error { return s.http.Shutdown(ctx) }
+func (s *Server) guarded(l net.Listener) net.Listener {
+	if s.http.TLSConfig != nil {
+		l = tls.NewListener(l, s.http.TLSConfig)
+	}
+	return guardHeads(l, headOptions{
+		MaxBytes: s.http.MaxHeaderBytes, Timeout: s.http.ReadHeaderTimeout, PriorKnowledge: s.http.TLSConfig == nil,
+	})
+}
+
+// reopen lets the late server accept, unless the end has come.
+func (s *Server) reopen() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	return s.listener.wake() == nil
+}
+
+// Drain has HTTP/2 connections hear GOAWAY and idle ones closed, and returns
+// when nothing is under way on those that were there, or ctx is done.
+// Channels are the register's to end. Callers who come now are still answered.
+func (s *Server) Drain(ctx context.Context) error { return s.http.Shutdown(ctx) }
 
 // Close ends every connection at once.
-func (s *Server) Close() error { return s.http.Close() }
+func (s *Server) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	kept := s.listener
+	s.mu.Unlock()
+	err := errors.Join(s.http.Close(), s.late.Close())
+	if kept != nil {
+		err = errors.Join(err, ignoreClosed(kept.Listener.Close()))
+	}
+	return err
+}
+
+func ignoreClosed(err error) error {
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// keptListener is not closed by the server that gives it up: the next one
+// goes on with it.
+type keptListener struct{ net.Listener }
+
+// Close ends an Accept that waits.
+func (k *keptListener) Close() error { return k.setDeadline(time.Unix(1, 0)) }
+
+func (k *keptListener) wake() error { return k.setDeadline(time.Time{}) }
+
+func (k *keptListener) setDeadline(t time.Time) error {
+	d, ok := k.Listener.(interface{ SetDeadline(time.Time) error })
+	if !ok {
+		return errors.ErrUnsupported
+	}
+	return d.SetDeadline(t)
+}
