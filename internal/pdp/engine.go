@@ -113,8 +113,8 @@ func (e *Engine) Effective(s *authz.Snapshot, live *authz.Live) []authz.Capabili
 		return nil
 	}
 	for _, workersEnabled := range []bool{true, false} {
-		if kept := keptFor(set, s, workersEnabled); kept != nil {
-			return set.effective(kept, live)
+		if k := keptFor(set, s, workersEnabled); k != nil {
+			return set.effective(k.classification, live)
 		}
 	}
 	return nil
@@ -170,15 +170,15 @@ func (e *Engine) Run(ctx context.Context) error {
 
 var _ authz.Policy = (*Engine)(nil)
 
-// verified reports whether a live worker has, of every group of methods that a
-// capability needs, at least one.
+// verified reports whether a live worker has every method that a capability
+// needs.
 func (s *policySet) verified(c authz.Capability, live *authz.Live) bool {
-	groups, known := s.methods[c]
+	methods, known := s.methods[c]
 	if !known || live == nil {
 		return false
 	}
-	for _, group := range groups {
-		if !slices.ContainsFunc(group, func(m string) bool { return slices.Contains(live.SupportedMethods, m) }) {
+	for _, needed := range methods {
+		if !slices.ContainsFunc(needed, func(m string) bool { return slices.Contains(live.SupportedMethods, m) }) {
 			return false
 		}
 	}

@@ -15,41 +15,47 @@ import (
 // resultVar is the variable that a question binds its answer to.
 const resultVar = "answer"
 
-// deadline stops one evaluation when its time is up. OPA asks it at every
-// expression, also within comprehensions and negations, and in the builtins
-// that may run long; it looks at the clock at every 64th time of being asked.
-// It belongs to one evaluator.
-type deadline struct {
-	at    time.Time
-	asked uint8
-	over  bool
+// evaluation is what one evaluator uses for one evaluation after another: its
+// deadline, which is OPA's cancel, and its rule cache.
+type evaluation struct {
+	deadline time.Time
+	asked    uint8
+	over     bool
+	rules    ruleCache
 }
 
-func (d *deadline) reset(at time.Time) { *d = deadline{at: at} }
+// begin sets the deadline of what is evaluated next.
+func (e *evaluation) begin(deadline time.Time) { e.deadline, e.asked, e.over = deadline, 0, false }
 
 // Cancel is part of topdown.Cancel.
-func (d *deadline) Cancel() { d.over = true }
+func (e *evaluation) Cancel() { e.over = true }
 
-// Cancelled is part of topdown.Cancel.
-func (d *deadline) Cancelled() bool {
-	d.asked++
-	if d.asked%64 == 0 && !d.over {
-		d.over = !time.Now().Before(d.at)
+// Cancelled is part of topdown.Cancel. OPA asks at every expression, also
+// within comprehensions and negations, and in the builtins that may run long;
+// the clock is looked at every 64th time.
+func (e *evaluation) Cancelled() bool {
+	e.asked++
+	if e.asked%64 == 0 && !e.over {
+		e.over = !time.Now().Before(e.deadline)
 	}
-	return d.over
+	return e.over
 }
 
-// evaluate asks a set one question within a deadline. A nil term is an
-// undefined answer.
-func (s *policySet) evaluate(question ast.Body, input *ast.Term, cancel topdown.Cancel) (*ast.Term, error) {
+// noMetadata is shared by all queries: OPA would make one for each.
+var noMetadata = map[string]any{}
+
+// ask asks a set one question. A nil term is an undefined answer.
+func (e *evaluation) ask(s *policySet, question ast.Body, input *ast.Term) (*ast.Term, error) {
+	e.rules.reset()
 	var answer *ast.Term
 	answers := 0
 	err := topdown.NewQuery(question).
 		WithCompiler(s.compiler).
-		WithStore(noStore{}).WithBaseCache(baseData{s.data}).
+		WithStore(noStore{}).WithBaseCache(s.data).WithVirtualCache(&e.rules).
 		WithInput(input).
-		WithCancel(cancel).
+		WithCancel(e).
 		WithMetrics(metrics.NoOp()).
+		WithRequestMetadata(noMetadata).
 		WithStrictBuiltinErrors(true).
 		Iter(context.Background(), func(r topdown.QueryResult) error {
 			answer = r[ast.Var(resultVar)]
@@ -69,7 +75,7 @@ func (s *policySet) evaluate(question ast.Body, input *ast.Term, cancel topdown.
 type baseData struct{ root ast.Value }
 
 // Get is part of topdown.BaseCache.
-func (b baseData) Get(ref ast.Ref) ast.Value {
+func (b *baseData) Get(ref ast.Ref) ast.Value {
 	v, err := b.root.Find(ref[1:])
 	if err != nil {
 		return nil
@@ -78,7 +84,7 @@ func (b baseData) Get(ref ast.Ref) ast.Value {
 }
 
 // Put is part of topdown.BaseCache.
-func (baseData) Put(ast.Ref, ast.Value) {}
+func (*baseData) Put(ast.Ref, ast.Value) {}
 
 // noStore is asked for what baseData does not have, and has nothing.
 type noStore struct {
@@ -101,64 +107,20 @@ func (noStore) Truncate(context.Context, storage.Transaction, storage.Transactio
 	return errNotFound
 }
 
-// keptClassification is what a snapshot keeps: the answer of one policy set,
-// and never of another.
-type keptClassification struct {
-	set            *policySet
-	workersEnabled bool
-	term           *ast.Term
-}
-
-// nothingClassified lacks every capability, and so denies every one.
-var nothingClassified = emptyMap
-
-// classify is the classification of the question's snapshot under s: the kept
-// one, or a new one, which is then kept. What the gates before it will refuse
-// is not classified.
-func (s *policySet) classify(q *authz.Question, cancel topdown.Cancel) (*ast.Term, error) {
-	snapshot := q.View.Snapshot
-	if snapshot == nil || snapshot.Lease == nil || snapshot.Control == nil || len(snapshot.Malformed) > 0 {
-		return nothingClassified, nil
-	}
-	if kept := keptFor(s, snapshot, q.WorkersEnabled); kept != nil {
-		return kept, nil
-	}
-	input, err := inputTerm(&authz.Question{
-		Request: neutral, WorkersEnabled: q.WorkersEnabled, View: authz.View{Snapshot: snapshot, Fresh: true},
-	}, nil, s.needs)
-	if err != nil {
-		return nil, err
-	}
-	term, err := s.evaluate(s.classification, input, cancel)
-	if err != nil || term == nil {
-		return nil, err
-	}
-	snapshot.Derived.Store(&keptClassification{s, q.WorkersEnabled, term})
-	return term, nil
-}
-
-func keptFor(s *policySet, snapshot *authz.Snapshot, workersEnabled bool) *ast.Term {
-	kept, ok := snapshot.Derived.Load().(*keptClassification)
-	if !ok || kept.set != s || kept.workersEnabled != workersEnabled {
-		return nil
-	}
-	return kept.term
-}
-
 // decide is one decision, whatever happens in it.
-func (s *policySet) decide(q *authz.Question, cancel topdown.Cancel) authz.Decision {
-	classification, err := s.classify(q, cancel)
+func (s *policySet) decide(q *authz.Question, e *evaluation) authz.Decision {
+	classification, err := s.classify(q, e)
 	if err != nil {
 		return authz.Unavailable(readError(s, err))
 	}
 	if classification == nil {
 		return authz.Unavailable(authz.ReasonUndefined)
 	}
-	input, err := inputTerm(q, classification, s.needs)
+	input, err := inputTerm(q, classification, s)
 	if err != nil {
 		return authz.Unavailable(authz.ReasonEvaluationError)
 	}
-	answer, err := s.evaluate(s.decision, input, cancel)
+	answer, err := e.ask(s, s.decision, input)
 	switch {
 	case err != nil:
 		return authz.Unavailable(readError(s, err))

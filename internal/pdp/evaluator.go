@@ -123,7 +123,7 @@ func (l *lane) ask(ctx context.Context, stopped <-chan struct{}, j *job) authz.R
 // serve evaluates the lane's jobs, one after another on one goroutine: its
 // stack has grown once and for all.
 func (e *Engine) serve(ctx context.Context, l *lane) {
-	cancel := new(deadline)
+	evaluation := new(evaluation)
 	for {
 		select {
 		case <-ctx.Done():
@@ -133,7 +133,7 @@ func (e *Engine) serve(ctx context.Context, l *lane) {
 				continue
 			}
 			j.started.Store(time.Now().UnixNano())
-			e.work(j, l, cancel)
+			e.work(j, l, evaluation)
 			j.done <- struct{}{}
 		}
 	}
@@ -141,16 +141,16 @@ func (e *Engine) serve(ctx context.Context, l *lane) {
 
 // work does a job under the set that is active when it is done: a set that
 // took over meanwhile is asked anew.
-func (e *Engine) work(j *job, l *lane, cancel *deadline) {
+func (e *Engine) work(j *job, l *lane, evaluation *evaluation) {
 	for range 3 {
 		set := e.set.Load()
 		if set == nil {
 			j.result = unavailable(authz.ReasonPolicyNotLoaded)
 			return
 		}
-		j.result = e.try(set, j, l.timeout, cancel)
+		j.result = e.try(set, j, l.timeout, evaluation)
 		if l.retries && j.result.decision.Reason == authz.ReasonEvaluationTimeout {
-			j.result = e.try(set, j, l.timeout, cancel)
+			j.result = e.try(set, j, l.timeout, evaluation)
 		}
 		if e.set.Load() == set {
 			return
@@ -164,7 +164,7 @@ func unavailable(reason authz.Reason) result {
 }
 
 // try is one evaluation; a panic within is a denial, and the evaluator lives.
-func (e *Engine) try(set *policySet, j *job, timeout time.Duration, cancel *deadline) (r result) {
+func (e *Engine) try(set *policySet, j *job, timeout time.Duration, evaluation *evaluation) (r result) {
 	defer func() {
 		if p := recover(); p != nil {
 			e.options.Log.Error("panic while evaluating", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
@@ -172,15 +172,15 @@ func (e *Engine) try(set *policySet, j *job, timeout time.Duration, cancel *dead
 		}
 	}()
 	began := time.Now()
-	cancel.reset(began.Add(timeout))
+	evaluation.begin(began.Add(timeout))
 	switch j.asked {
 	case forDecision:
-		r.decision = set.decide(&j.question, cancel)
+		r.decision = set.decide(&j.question, evaluation)
 		r.decision.Evaluated = time.Since(began)
 	case forTeardown:
-		r.ready, r.reason = set.tearDown(&j.question, cancel)
+		r.ready, r.reason = set.tearDown(&j.question, evaluation)
 	case forExplanation:
-		r.explained = set.explain(&j.question, cancel)
+		r.explained = set.explain(&j.question, evaluation)
 	}
 	return r
 }

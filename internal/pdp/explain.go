@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/open-policy-agent/opa/v1/ast"
-	"github.com/open-policy-agent/opa/v1/topdown"
 
 	"sluice/internal/authz"
 )
@@ -74,18 +73,18 @@ func Written(d authz.Decision) ExplainedDecision {
 	return ExplainedDecision{d.Allow, d.Code, d.Reason, d.Reasons, d.Status, d.Retryable, d.Message}
 }
 
-func (s *policySet) explain(q *authz.Question, cancel topdown.Cancel) *Explanation {
+func (s *policySet) explain(q *authz.Question, e *evaluation) *Explanation {
 	x := &Explanation{
-		Decision: Written(s.decide(q, cancel)), Gates: []ExplainedGate{}, Effective: []authz.Capability{}, Revision: s.revision,
+		Decision: Written(s.decide(q, e)), Gates: []ExplainedGate{}, Effective: []authz.Capability{}, Revision: s.revision,
 	}
-	if classification, err := s.classify(q, cancel); err == nil && classification != nil {
+	if classification, err := s.classify(q, e); err == nil && classification != nil {
 		x.Effective = s.effective(classification, q.Live)
 	}
-	input, err := inputTerm(q, nil, allNeeds)
+	input, err := inputTerm(q, nil, nil)
 	if err != nil {
 		return x
 	}
-	failing, err := s.evaluate(s.failing, input, cancel)
+	failing, err := e.ask(s, s.failing, input)
 	if err != nil || failing == nil {
 		return x
 	}

@@ -40,16 +40,17 @@ var (
 // of the records alone, and sees nobody's question.
 var neutral = &authz.Request{Phase: authz.Open}
 
-// inputTerm is the policy input of a question (outward contract, section 6).
-// classification is nil where the policy shall compute it.
-func inputTerm(q *authz.Question, classification *ast.Term, needs inputNeeds) (*ast.Term, error) {
+// inputTerm is the policy input of a question (outward contract, section 6),
+// as far as set looks at it; nil looks at everything. classification is nil
+// where the policy shall compute it.
+func inputTerm(q *authz.Question, classification *ast.Term, set *policySet) (*ast.Term, error) {
 	r := q.Request
 	at := readInstants(q.Now, principalExpiry(r.Principal), leaseExpiry(q.View.Snapshot))
 	principal, err := principalTerm(r.Principal, at.principal)
 	if err != nil {
 		return nil, err
 	}
-	snapshot, err := snapshotTerm(q, at.lease, needs)
+	snapshot, err := set.snapshotTerm(q, at.lease)
 	if err != nil {
 		return nil, err
 	}
@@ -59,10 +60,10 @@ func inputTerm(q *authz.Question, classification *ast.Term, needs inputNeeds) (*
 	}
 	items := [...][2]*ast.Term{
 		ast.Item(keyVersion, versionOne),
-		ast.Item(keyPhase, ast.StringTerm(string(r.Phase))),
+		ast.Item(keyPhase, phaseTerm(r.Phase)),
 		ast.Item(keyNowNS, number(at.now)),
-		ast.Item(keyCapability, ast.StringTerm(string(r.Capability))),
-		ast.Item(keyRequest, requestTerm(r, needs)),
+		ast.Item(keyCapability, set.capabilityTerm(r.Capability)),
+		ast.Item(keyRequest, set.requestTerm(r)),
 		ast.Item(keyPrincipal, principal),
 		ast.Item(keySnapshot, snapshot),
 		ast.Item(keyGateway, gateway),
@@ -73,6 +74,28 @@ func inputTerm(q *authz.Question, classification *ast.Term, needs inputNeeds) (*
 		return ast.ObjectTerm(items[:len(items)-1]...), nil
 	}
 	return ast.ObjectTerm(items[:]...), nil
+}
+
+func phaseTerm(p authz.Phase) *ast.Term {
+	switch p {
+	case authz.Open:
+		return phaseOpen
+	case authz.Admit:
+		return phaseAdmit
+	case authz.Recheck:
+		return phaseRecheck
+	}
+	return ast.StringTerm(string(p))
+}
+
+// capabilityTerm is shared for the capabilities that the set knows.
+func (s *policySet) capabilityTerm(c authz.Capability) *ast.Term {
+	if s != nil {
+		if term, known := s.names[c]; known {
+			return term
+		}
+	}
+	return ast.StringTerm(string(c))
 }
 
 func principalExpiry(p *authz.Principal) *time.Time {
@@ -91,23 +114,21 @@ func leaseExpiry(s *authz.Snapshot) *time.Time {
 
 var noSnapshot = &authz.Snapshot{}
 
-func snapshotTerm(q *authz.Question, expires int64, needs inputNeeds) (*ast.Term, error) {
+// snapshotTerm is the snapshot as policies see it, all of it.
+func snapshotTerm(q *authz.Question, expires int64) (*ast.Term, error) {
 	s := q.View.Snapshot
 	if s == nil {
 		s = noSnapshot
 	}
 	items := [10][2]*ast.Term{
 		{keyState, stale},
-		{keyAgeMS, ast.InternedTerm(0)},
+		{keyAgeMS, number(age(q))},
 		{keyLeaseExpiresAtNS, null},
 		{keyMalformed, kinds(s.Malformed)},
 		{keyLive, liveTerm(q.Live)},
 	}
 	if q.View.Fresh {
 		items[0][1] = fresh
-	}
-	if needs.age {
-		items[1][1] = number(age(q))
 	}
 	if leaseExpiry(s) != nil {
 		items[2][1] = number(expires)
@@ -145,7 +166,7 @@ func kinds(malformed []authz.Kind) *ast.Term {
 // PrintInput is the policy input of a question as JSON, without a
 // classification, so that `opa eval -i` over it gives the same decision.
 func PrintInput(q *authz.Question) ([]byte, error) {
-	term, err := inputTerm(q, nil, allNeeds)
+	term, err := inputTerm(q, nil, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -10,7 +10,11 @@ type inputNeeds struct {
 	age     bool            // input.snapshot.age_ms
 }
 
-var allNeeds = inputNeeds{age: true}
+// onlyEnvironment reports whether input.request.environment_id is all that is
+// looked at of the request, as the shipped policies do.
+func (n inputNeeds) onlyEnvironment() bool {
+	return len(n.request) == 1 && n.request["environment_id"]
+}
 
 func (n inputNeeds) requestField(name string) bool { return n.request == nil || n.request[name] }
 

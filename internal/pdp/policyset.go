@@ -27,14 +27,15 @@ const (
 type policySet struct {
 	revision string
 	compiler *ast.Compiler
-	data     ast.Value // the base documents, one object
+	data     *baseData
 	packages map[string]ast.Ref
 	needs    inputNeeds
 
 	classification, decision, teardown, failing ast.Body
 
 	capabilities []authz.Capability
-	methods      map[authz.Capability][][]string // all groups, any method of a group
+	names        map[authz.Capability]*ast.Term
+	methods      map[authz.Capability][]anyOf // all of them
 	table        []gateRow
 }
 
@@ -46,6 +47,19 @@ type gateRow struct {
 	Code      string   `json:"code"`
 	FailsWhen string   `json:"fails_when"`
 	LooksAt   []string `json:"looks_at"` // paths below input
+}
+
+// anyOf are live methods of which a worker needs one. In the table it is a name
+// or a list of names.
+type anyOf []string
+
+func (a *anyOf) UnmarshalJSON(text []byte) error {
+	var name string
+	if json.Unmarshal(text, &name) == nil {
+		*a = anyOf{name}
+		return nil
+	}
+	return json.Unmarshal(text, (*[]string)(a))
 }
 
 // buildSet reads, checks and compiles a new set. Its errors name file, line
@@ -124,7 +138,7 @@ func compileSet(modules map[string]*ast.Module, data map[string]any, caps *ast.C
 	if compiler.Failed() {
 		return nil, placed(compiler.Errors)
 	}
-	set := &policySet{compiler: compiler, data: value, packages: packagesByFile(modules), needs: findNeeds(compiler)}
+	set := &policySet{compiler: compiler, data: &baseData{value}, packages: packagesByFile(modules), needs: findNeeds(compiler)}
 	for ask, body := range map[string]*ast.Body{
 		askClassification: &set.classification, askDecision: &set.decision,
 		askTeardown: &set.teardown, askFailing: &set.failing,
@@ -185,7 +199,7 @@ func (s *policySet) readTables(data map[string]any) error {
 	var doc struct {
 		Tables struct {
 			Capabilities map[authz.Capability]struct {
-				Methods [][]string `json:"methods"`
+				Methods []anyOf `json:"methods"`
 			} `json:"capabilities"`
 			Gates []gateRow `json:"gates"`
 		} `json:"tables"`
@@ -193,13 +207,15 @@ func (s *policySet) readTables(data map[string]any) error {
 	if err := json.Unmarshal(text, &doc); err != nil {
 		return fmt.Errorf("reading the tables: %w", err)
 	}
-	s.methods = map[authz.Capability][][]string{}
+	s.methods = map[authz.Capability][]anyOf{}
+	s.names = map[authz.Capability]*ast.Term{}
 	for c, row := range doc.Tables.Capabilities {
 		if len(row.Methods) == 0 {
 			return fmt.Errorf("the capability table: %s needs no live method, and would be effective on any worker", c)
 		}
 		s.capabilities = append(s.capabilities, c)
 		s.methods[c] = row.Methods
+		s.names[c] = ast.StringTerm(string(c))
 	}
 	if len(s.capabilities) == 0 {
 		return errors.New("the capability table is empty")

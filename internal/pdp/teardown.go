@@ -2,19 +2,18 @@ package pdp
 
 import (
 	"github.com/open-policy-agent/opa/v1/ast"
-	"github.com/open-policy-agent/opa/v1/topdown"
 
 	"sluice/internal/authz"
 )
 
 // tearDown asks whether a teardown is worth an attempt now. It reads the
 // answer exactly; what is no answer is not ready.
-func (s *policySet) tearDown(q *authz.Question, cancel topdown.Cancel) (bool, string) {
-	input, err := inputTerm(q, nothingClassified, s.needs)
+func (s *policySet) tearDown(q *authz.Question, e *evaluation) (bool, string) {
+	input, err := inputTerm(q, nothingClassified, s)
 	if err != nil {
 		return false, string(authz.ReasonEvaluationError)
 	}
-	answer, err := s.evaluate(s.teardown, input, cancel)
+	answer, err := e.ask(s, s.teardown, input)
 	switch {
 	case err != nil:
 		return false, string(readError(s, err))

@@ -18,13 +18,37 @@ import rego.v2
 # METADATA
 # title: The decision
 # description: |
-#   What the gateway asks for, on every request and recheck.
+#   What the gateway asks for, on every request and recheck. One line a gate,
+#   where gates 1 and 5 are part of others: whoever has the lease's tenant is
+#   somebody, and the lease is there. Of two ways to pass a gate the more
+#   frequent stands first.
 # entrypoint: true
 decision := granted if {
-	allow
-	not data.sluice.custom.limits
-} else := object.union(granted, {"limits": data.sluice.custom.limits}) if {
-	allow
+	# the caller: 2; the facts: 4 to 6; the scope: 7 to 9
+	input.principal.expires_at_ns > input.now_ns or not input.principal.expires_at_ns != null
+	input.snapshot.state == "fresh"
+	is_object(input.snapshot.control)
+	input.snapshot.malformed == []
+	input.snapshot.lease.tenantId == input.principal.tenantId
+	input.request.environment_id == input.snapshot.lease.environmentId or not input.request.environment_id != null
+	input.snapshot.lease_expires_at_ns > input.now_ns or not input.snapshot.lease_expires_at_ns != null
+
+	# the records: 3, and the classification's 10 to 27
+	input.classification[input.capability].granted == true or granted_by_records
+
+	# the security team: 28
+	data.sluice.custom.deny == set()
+
+	# the worker: 29 to 32
+	input.gateway.workers_enabled == true
+	input.snapshot.worker.id == input.snapshot.lease.pin.workerId or worker_bears_plugins_id
+	input.snapshot.worker.tenantId == input.snapshot.lease.tenantId or not input.snapshot.worker.tenantId != null
+	input.snapshot.worker.pluginId == input.snapshot.lease.pin.pluginId
+	input.snapshot.live.id == input.snapshot.worker.id
+	input.snapshot.live.status == "running"
+	input.snapshot.live.pluginId == input.snapshot.lease.pin.pluginId
+	object.subset(input.snapshot.live.supportedMethods, data.sluice.tables.capabilities[input.capability].methods) or methods_verified
+	input.phase == "open" or input.snapshot.live.generation == input.channel.generation
 } else := {
 	"allow": false,
 	"code": code,
@@ -35,6 +59,12 @@ decision := granted if {
 	"message": data.sluice.tables.outward[code].message,
 }
 
+# METADATA
+# title: Whether every gate passes
+default allow := false
+
+allow if decision.allow == true
+
 granted := {
 	"allow": true,
 	"code": "ALLOW",
@@ -43,46 +73,27 @@ granted := {
 	"status": 200,
 	"retryable": false,
 	"message": "",
+} if {
+	not data.sluice.custom.limits
+} else := {
+	"allow": true,
+	"code": "ALLOW",
+	"reason": "ALLOW",
+	"reasons": [],
+	"status": 200,
+	"retryable": false,
+	"message": "",
+	"limits": data.sluice.custom.limits,
 }
 
-# METADATA
-# title: Whether every gate passes
-default allow := false
+granted_by_records if {
+	not input.classification
+	data.sluice.capability.classification[input.capability].granted == true
+}
 
-allow if {
-	# caller: 1 to 3
-	is_object(input.principal)
-	not input.principal.expires_at_ns != null or input.principal.expires_at_ns > input.now_ns
-
-	# facts: 4 to 6
-	input.snapshot.state == "fresh"
-	is_object(input.snapshot.control)
-	input.snapshot.malformed == []
-
-	# scope: 7 to 9
-	input.snapshot.lease.tenantId == input.principal.tenantId
-	not input.request.environment_id != null or input.request.environment_id == input.snapshot.lease.environmentId
-	not input.snapshot.lease_expires_at_ns != null or input.snapshot.lease_expires_at_ns > input.now_ns
-
-	# standing, identity, driver, plugin, capability: 10 to 27
-	verdict == {"granted": true, "reason": "ALLOW"}
-
-	# custom: 28
-	data.sluice.custom.deny == set()
-
-	# worker: 29 to 32
-	input.gateway.workers_enabled == true
-	input.snapshot.worker.id == worker_id
-	not input.snapshot.worker.tenantId != null or input.snapshot.worker.tenantId == input.snapshot.lease.tenantId
-	input.snapshot.live.id == worker_id
-	input.snapshot.live.status == "running"
-	input.snapshot.worker.pluginId == input.snapshot.lease.pin.pluginId
-	input.snapshot.live.pluginId == input.snapshot.lease.pin.pluginId
-	every methods in data.sluice.tables.capabilities[input.capability].methods {
-		some method in methods
-		method in input.snapshot.live.supportedMethods
-	}
-	input.phase == "open" or input.snapshot.live.generation == input.channel.generation
+worker_bears_plugins_id if {
+	not input.snapshot.lease.pin.workerId != null
+	input.snapshot.worker.id == input.snapshot.lease.pin.pluginId
 }
 
 # METADATA
@@ -186,10 +197,15 @@ worker_of_pinned_plugin if {
 }
 
 # Gate 31: verified is what the live worker says now, never what a record says.
+# A method that the capability needs is a name, or a list of which one will do.
+# (The decision first looks for the names side by side, as they are in a sorted
+# list: object.subset finds a list in a list only so.)
 methods_verified if {
-	every methods in data.sluice.tables.capabilities[input.capability].methods {
-		some method in methods
-		method in input.snapshot.live.supportedMethods
+	every needed in data.sluice.tables.capabilities[input.capability].methods {
+		needed in input.snapshot.live.supportedMethods or {
+			some method in needed
+			method in input.snapshot.live.supportedMethods
+		}
 	}
 }
 

@@ -37,24 +37,23 @@ failing contains 9 if not authz.lease_current
 
 failing contains 10 if {
 	duplex
-	not capability.duplex_enabled
+	not input.snapshot.control.duplexEnabled == true
 }
 
 failing contains 11 if not capability.tenant_in_good_standing
 
-failing contains 12 if not capability.lease_active
+failing contains 12 if not input.snapshot.lease.status == "active"
 
 failing contains 13 if not capability.environment_active
 
 failing contains 14 if not capability.identity_agrees
 
-failing contains 15 if input.capability in capability.metadata_malformed
-
-failing contains 16 if input.capability in capability.unsupported
-
 failing contains 17 if {
 	duplex
-	not capability.plugin_backed
+	not {
+		input.snapshot.lease.metadata.sandboxProviderPlugin != null
+		input.snapshot.lease.metadata.sandboxProviderPlugin != false
+	}
 }
 
 failing contains 18 if {
@@ -64,24 +63,23 @@ failing contains 18 if {
 
 failing contains 19 if {
 	duplex
-	not capability.bound_to_sandbox
+	not {
+		input.snapshot.lease.providerLeaseId != null
+		input.snapshot.lease.providerLeaseId != ""
+	}
 }
 
 failing contains 20 if not capability.plugin_found
 
-failing contains 21 if not capability.plugin_ready
+failing contains 21 if not input.snapshot.plugin.status == "ready"
 
-failing contains 22 if count(capability.entries) == 0
+failing contains 22 if capability.entries == []
 
-failing contains 23 if input.capability in capability.declaration_malformed
-
-failing contains 24 if input.capability in capability.not_declared
-
-failing contains 25 if input.capability in capability.not_opted_in
-
-failing contains 26 if input.capability in capability.config_failed
-
-failing contains 27 if input.capability in capability.narrowed
+failing contains gate.gate if {
+	some gate in data.sluice.tables.gates
+	some layer in capability.layers
+	layer[input.capability] == gate.reason
+}
 
 failing contains 28 if not data.sluice.custom.deny == set()
 
