@@ -26,9 +26,12 @@ import (
 	"sluice/internal/worker/sample"
 )
 
-// The test binary is the gateway too: a scene runs it as a process of its own,
-// as its users do.
+// The test binary is the gateway too, and a worker: a scene runs each as a
+// process of its own, as its users do.
 func TestMain(m *testing.M) {
+	if os.Getenv("SLUICE_TEST_WORKER") != "" {
+		os.Exit(workerMain())
+	}
 	if os.Getenv("SLUICE_TEST_GATEWAY") != "" {
 		os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
@@ -238,10 +241,15 @@ func (s *scene) run(config ...string) {
 	s.t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		<-exited
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for _, disaster := range []string{"DATA RACE", "panic: ", "fatal error: "} {
+			if strings.Contains(s.log.String(), disaster) {
+				s.t.Errorf("the gateway's log holds a %s", disaster)
+			}
+		}
 		if s.t.Failed() {
-			s.mu.Lock()
 			s.t.Logf("the gateway's log:\n%s", s.log.Bytes())
-			s.mu.Unlock()
 		}
 	})
 	select {
