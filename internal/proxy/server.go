@@ -34,6 +34,7 @@ const idleConnTime = 2 * time.Minute
 type Server struct {
 	http *http.Server // until Drain
 	late *http.Server // takes those who come while it drains, so that they are refused in words
+	tls  *tls.Config  // nil: plain
 
 	mu       sync.Mutex
 	listener *keptListener
@@ -47,7 +48,7 @@ func NewServer(o ServerOptions) *Server {
 	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(o.TLS == nil)
 	serve := func() *http.Server { return httpServer(o, protocols) }
-	return &Server{http: serve(), late: serve()}
+	return &Server{http: serve(), late: serve(), tls: o.TLS}
 }
 
 func httpServer(o ServerOptions, protocols *http.Protocols) *http.Server {
@@ -98,11 +99,11 @@ func (s *Server) Serve(l net.Listener) error {
 }
 
 func (s *Server) guarded(l net.Listener) net.Listener {
-	if s.http.TLSConfig != nil {
-		l = tls.NewListener(l, s.http.TLSConfig)
+	if s.tls != nil {
+		l = tls.NewListener(l, s.tls)
 	}
 	return guardHeads(l, headOptions{
-		MaxBytes: s.http.MaxHeaderBytes, Timeout: s.http.ReadHeaderTimeout, PriorKnowledge: s.http.TLSConfig == nil,
+		MaxBytes: s.http.MaxHeaderBytes, Timeout: s.http.ReadHeaderTimeout, PriorKnowledge: s.tls == nil,
 	})
 }
 
