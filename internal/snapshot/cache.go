@@ -62,13 +62,13 @@ type Cache struct {
 	base time.Time // the origin of every time here, on the monotonic clock
 
 	epoch atomic.Pointer[epoch] // nil before the first Up
-	first chan struct{}         // closed at the first Up
 
 	index index // of held by lease id; read without a lock
 
 	mu      sync.Mutex // guards what is below, and every held and entry
 	up      bool
 	downErr error
+	downs   int // attempts to be up that failed in a row, the loss counted
 	resyncs uint64
 	entries map[Key]*entry
 	marks   *marks
@@ -125,7 +125,7 @@ func NewCache(opt Options) (*Cache, error) {
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
 	c := &Cache{
-		opt: opt, base: time.Now(), first: make(chan struct{}),
+		opt: opt, base: time.Now(),
 		entries: map[Key]*entry{}, marks: newMarks((opt.MaxMarks + 1) / 2),
 		active: map[*held]struct{}{}, failed: map[*entry]struct{}{},
 		leases: segment{max: opt.MaxLeases}, absent: segment{max: opt.MaxAbsent},

@@ -127,9 +127,6 @@ func TestARecordReadInAnEpochThatIsOverIsNotKept(t *testing.T) {
 			m.feed.Up()
 		}
 		v := see(c)
-		for !v.Fresh { // the one that waits is told of the loss
-			v = see(c)
-		}
 		if v.Snapshot.Lease.Status != "revoked" {
 			t.Errorf("the record from before the loss was kept: %+v", v.Snapshot.Lease)
 		}
@@ -415,7 +412,7 @@ func TestARequestBeforeTheFirstConnectionWaitsForIt(t *testing.T) {
 		if v := see(c); v.Fresh || v.Err == nil || time.Since(start) > 500*time.Millisecond {
 			t.Errorf("got %+v after %s", v, time.Since(start))
 		}
-		if c.Ready() == nil {
+		if c.Ready() == nil || c.Stats().Up {
 			t.Error("ready before anything ran")
 		}
 		ctx, cancel := context.WithCancel(context.Background())
@@ -520,6 +517,32 @@ func TestAChangeThatIsReadWhileNothingIsConfirmedIsStale(t *testing.T) {
 		}
 		if v := see(c); v.Fresh || v.Err == nil {
 			t.Errorf("got %+v", v)
+		}
+	})
+}
+
+func TestALossIsWaitedOutOnlyForOneAttempt(t *testing.T) {
+	bubble(t, Options{}, func(t *testing.T, c *Cache, m *memoryStore, told func() string) {
+		m.feed.Down(errBroken)
+		go func() {
+			time.Sleep(5 * time.Millisecond)
+			m.feed.Up()
+		}()
+		if v := see(c); !v.Fresh {
+			t.Errorf("a short loss: %+v", v)
+		}
+		m.feed.Down(errBroken)
+		go func() {
+			time.Sleep(5 * time.Millisecond)
+			m.feed.Down(errBroken)
+		}()
+		start := time.Now()
+		if v := c.Snapshot(context.Background(), "lease-2"); v.Fresh || !errors.Is(v.Err, errBroken) || time.Since(start) != 5*time.Millisecond {
+			t.Errorf("a second failure: %+v after %s", v, time.Since(start))
+		}
+		start = time.Now()
+		if v := c.Snapshot(context.Background(), "lease-3"); v.Fresh || !errors.Is(v.Err, errBroken) || time.Since(start) != 0 {
+			t.Errorf("while down: %+v after %s", v, time.Since(start))
 		}
 	})
 }

@@ -19,10 +19,7 @@ func (f feed) Up() {
 	}
 	c.epoch.Store(next)
 	c.resyncs++
-	if c.resyncs == 1 {
-		close(c.first)
-	}
-	c.up, c.downErr = true, nil
+	c.up, c.downErr, c.downs = true, nil, 0
 	for _, e := range c.entries {
 		e.failures = 0
 	}
@@ -58,12 +55,14 @@ func (f feed) Confirm(asOf time.Time) {
 	}
 }
 
-// Down implements Feed. What is held decides on, by its age.
+// Down implements Feed. What is held decides on, by its age. Requests for what
+// is not held wait for one attempt to connect again, and no more.
 func (f feed) Down(err error) {
 	c := f.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.up, c.downErr = false, err
+	c.downs++
 	for _, e := range c.queue {
 		e.queued = false
 	}
@@ -72,7 +71,9 @@ func (f feed) Down(err error) {
 	for _, e := range queued {
 		c.drop(e)
 	}
-	for h := range c.active {
-		h.wake(err)
+	if c.downs > 1 {
+		for h := range c.active {
+			h.wake(err)
+		}
 	}
 }

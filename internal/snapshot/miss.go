@@ -21,9 +21,6 @@ func (c *Cache) miss(ctx context.Context, id string) authz.View {
 	}
 	timer := time.NewTimer(c.patience(id))
 	defer timer.Stop()
-	if err := c.started(ctx, timer.C); err != nil {
-		return authz.View{Err: err}
-	}
 	for {
 		h, w, err := c.await(id)
 		if err == nil && w == nil {
@@ -49,26 +46,6 @@ func (c *Cache) patience(id string) time.Duration {
 		return waitHeld
 	}
 	return waitUnseen
-}
-
-// started waits for the first epoch: requests that come with the gateway's
-// start find a store that is just being connected.
-func (c *Cache) started(ctx context.Context, timeout <-chan time.Time) error {
-	select {
-	case <-c.first:
-		return nil
-	default:
-	}
-	select {
-	case <-c.first:
-		return nil
-	case <-timeout:
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return c.downErr
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // over waits until w has ended; nil has, but it may have been in vain, and a
@@ -114,7 +91,8 @@ func (c *Cache) await(id string) (*held, *wait, error) {
 		c.leaveLocked(h)
 		return h, nil, nil
 	}
-	if !c.up {
+	// One attempt to connect, at the start or after a loss, is waited for.
+	if !c.up && c.downs > 1 {
 		c.leaveLocked(h)
 		return h, nil, c.downErr
 	}
@@ -144,15 +122,18 @@ func (c *Cache) leaveLocked(h *held) {
 // decides on by its own confirmation, unless it is known to have changed: a
 // revocation that was told of holds, also when it cannot be read.
 func (c *Cache) fallback(h *held, err error) authz.View {
-	j := h.joined.Load()
+	now, j := c.now(), h.joined.Load()
+	c.mu.Lock()
+	if !c.up {
+		err = c.downErr
+	}
+	unchanged := j != nil && j.unchanged(now)
+	c.mu.Unlock()
 	if j == nil {
 		return authz.View{Err: err}
 	}
-	now := c.now()
 	view := c.view(j, now, err)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !j.unchanged(now) {
+	if !unchanged {
 		view.Fresh, view.Err = false, err
 	}
 	return view

@@ -34,7 +34,9 @@ func (c *Cache) Run(ctx context.Context) error {
 
 // stop ends the timers; what is held turns stale.
 func (c *Cache) stop() {
-	feed{c}.Down(errors.New("the cache has ended"))
+	for range 2 { // nobody waits for another attempt
+		feed{c}.Down(errors.New("the cache has ended"))
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, e := range c.entries {
