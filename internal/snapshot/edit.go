@@ -24,8 +24,8 @@ var (
 	ErrKey = errors.New("no key of a record")
 )
 
-// Stored is what FileStore and RedisStore answer to Get: what stands under a key: its text, and either the record that it
-// is or the fault that makes it malformed.
+// Stored is what the stores answer to Get: the text under a key, and either
+// the record that it is or the fault that makes it malformed.
 type Stored struct {
 	Key    Key
 	Text   []byte
