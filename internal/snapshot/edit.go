@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -47,6 +48,29 @@ func stored(k Key, v Value) (*Stored, error) {
 	}
 	s.Record, s.Fault = Decode(k.Kind, k.ID, v.Text, nil)
 	return s, nil
+}
+
+// Swapper replaces what stands under a key in one step for everybody who edits
+// by it. Its methods are safe for concurrent use.
+type Swapper interface {
+	// Replace writes text if judge has nothing against what it is shown: the
+	// value that the text replaces. It may be asked again, when another writer
+	// came between. Its error is returned as it is.
+	Replace(ctx context.Context, k Key, text []byte, judge func(found Value) error) error
+	// Remove is Replace with nothing.
+	Remove(ctx context.Context, k Key, judge func(found Value) error) error
+}
+
+// put replaces what stands under a key by a record that may replace it.
+func put(ctx context.Context, s Swapper, k Key, text []byte, expect Expect) (record *authz.Record, err error) {
+	err = s.Replace(ctx, k, text, func(found Value) (err error) {
+		record, err = checkPut(k, found, text, expect)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return record, nil
 }
 
 // Expect is the revision that an edit wants to find; nil is any, also none.

@@ -35,6 +35,7 @@ type value struct {
 	record    *authz.Record // nil: absent or malformed
 	malformed bool
 	fault     string // why it is malformed
+	tenant    string // whose key signed it; "": it is vouched for without a tenant
 	fixed     bool   // an override's answer, which is never read
 	entry     *entry // whose value it is
 	epoch     *epoch
@@ -177,7 +178,7 @@ func (c *Cache) accept(e *entry, read Value, issued time.Duration) {
 		v.expires = issued + read.TTL + time.Millisecond // a TTL is cut to milliseconds
 	}
 	if old := e.value; old != nil {
-		if old.record != nil && v.record != nil && old.record.Revision == v.record.Revision {
+		if old.record != nil && v.record != nil && old.record.Revision == v.record.Revision && old.tenant == v.tenant {
 			v.record = old.record // its content is the same, or it would be malformed
 		}
 		if v.malformed && old.fault != v.fault {
@@ -212,7 +213,7 @@ func (c *Cache) judge(e *entry, read Value) *value {
 		return &value{malformed: true, fault: why}
 	}
 	e.mark = mark{revision: r.Revision, content: content}
-	return &value{record: r}
+	return &value{record: r, tenant: read.Tenant}
 }
 
 // fail notes that e could not be read, which says nothing of its value. The

@@ -146,7 +146,7 @@ func readFile(path string) Value {
 		return Value{Err: err}
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, MaxText+1))
+	text, err := io.ReadAll(io.LimitReader(f, MaxSigned+1))
 	if err != nil {
 		return Value{Err: err}
 	}

@@ -41,34 +41,43 @@ func (s *FileStore) List(_ context.Context, kind authz.Kind) ([]string, error) {
 // Put writes a record if it is well-formed and of a newer revision than the
 // stored one, or is the stored one again; and, when expect is set, only over
 // that revision. It is one step for all that write by Put and Delete.
-func (s *FileStore) Put(_ context.Context, k Key, text []byte, expect Expect) (*authz.Record, error) {
+func (s *FileStore) Put(ctx context.Context, k Key, text []byte, expect Expect) (*authz.Record, error) {
+	return put(ctx, s, k, text, expect)
+}
+
+// Replace implements Swapper.
+func (s *FileStore) Replace(_ context.Context, k Key, text []byte, judge func(found Value) error) error {
 	if !k.Valid() {
-		return nil, fmt.Errorf("%q: %w", k, ErrKey)
+		return fmt.Errorf("%q: %w", k, ErrKey)
 	}
 	if err := os.MkdirAll(s.opt.Dir, 0o755); err != nil {
-		return nil, fmt.Errorf("put %s: %w", k, err)
+		return fmt.Errorf("put %s: %w", k, err)
 	}
 	unlock, err := s.lock()
 	if err != nil {
-		return nil, fmt.Errorf("put %s: %w", k, err)
+		return fmt.Errorf("put %s: %w", k, err)
 	}
 	defer unlock()
-	record, err := checkPut(k, s.read(k), text, expect)
-	if err != nil {
-		return nil, err
+	if err := judge(s.read(k)); err != nil {
+		return err
 	}
 	path, err := s.place(k)
 	if err == nil {
 		err = writeFile(path, text)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("put %s: %w", k, err)
+		return fmt.Errorf("put %s: %w", k, err)
 	}
-	return record, nil
+	return nil
 }
 
 // Delete removes a record, or answers ErrNotFound.
-func (s *FileStore) Delete(_ context.Context, k Key, expect Expect) error {
+func (s *FileStore) Delete(ctx context.Context, k Key, expect Expect) error {
+	return s.Remove(ctx, k, func(found Value) error { return checkDelete(k, found, expect) })
+}
+
+// Remove implements Swapper.
+func (s *FileStore) Remove(_ context.Context, k Key, judge func(found Value) error) error {
 	if !k.Valid() {
 		return fmt.Errorf("%q: %w", k, ErrKey)
 	}
@@ -77,7 +86,7 @@ func (s *FileStore) Delete(_ context.Context, k Key, expect Expect) error {
 		return fmt.Errorf("delete %s: %w", k, err)
 	}
 	defer unlock()
-	if err := checkDelete(k, s.read(k), expect); err != nil {
+	if err := judge(s.read(k)); err != nil {
 		return err
 	}
 	for _, path := range s.Paths(k) {

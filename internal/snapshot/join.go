@@ -104,6 +104,11 @@ func assemble(id string, values *[roles]*value) *authz.Snapshot {
 		LeaseID: id, Lease: record(roleLease), Control: record(roleControl),
 		Environment: record(roleEnvironment), Plugin: record(rolePlugin), Worker: record(roleWorker),
 	}
+	if lease := values[roleLease]; lease.tenant != "" && s.Worker != nil && s.Worker.TenantID != lease.tenant {
+		// A tenant that signs its own leases must not reach, by what it wrote
+		// into one, a worker that serves other tenants too.
+		s.Worker = nil
+	}
 	for _, needed := range []struct {
 		role int
 		kind authz.Kind

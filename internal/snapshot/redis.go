@@ -123,7 +123,7 @@ func (s *RedisStore) Read(ctx context.Context, keys []Key) ([]Value, error) {
 	ttls := make([]*redis.Cmd, len(keys))
 	pipe := s.client.Pipeline()
 	for i, k := range keys {
-		texts[i] = pipe.GetRange(ctx, s.name(k), 0, MaxText)
+		texts[i] = pipe.GetRange(ctx, s.name(k), 0, MaxSigned)
 		ttls[i] = pipe.Do(ctx, "PTTL", s.name(k))
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error

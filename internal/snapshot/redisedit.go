@@ -66,40 +66,38 @@ func escapeGlob(s string) string {
 // stored one, or is the stored one again; and, when expect is set, only over
 // that revision. It is one step for every other writer.
 func (s *RedisStore) Put(ctx context.Context, k Key, text []byte, expect Expect) (*authz.Record, error) {
-	var record *authz.Record
-	err := s.edit(ctx, k, func(v Value) (func(redis.Pipeliner), error) {
-		var err error
-		record, err = checkPut(k, v, text, expect)
-		return func(p redis.Pipeliner) { p.Set(ctx, s.name(k), text, 0) }, err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return record, nil
+	return put(ctx, s, k, text, expect)
+}
+
+// Replace implements Swapper.
+func (s *RedisStore) Replace(ctx context.Context, k Key, text []byte, judge func(found Value) error) error {
+	return s.edit(ctx, k, judge, func(p redis.Pipeliner) { p.Set(ctx, s.name(k), text, 0) })
 }
 
 // Delete removes a record, or answers ErrNotFound.
 func (s *RedisStore) Delete(ctx context.Context, k Key, expect Expect) error {
-	return s.edit(ctx, k, func(v Value) (func(redis.Pipeliner), error) {
-		return func(p redis.Pipeliner) { p.Del(ctx, s.name(k)) }, checkDelete(k, v, expect)
-	})
+	return s.Remove(ctx, k, func(found Value) error { return checkDelete(k, found, expect) })
 }
 
-// edit reads k, and writes what decide wants, in a transaction that fails when
-// another writer came between; then it begins again.
-func (s *RedisStore) edit(ctx context.Context, k Key, decide func(Value) (func(redis.Pipeliner), error)) error {
+// Remove implements Swapper.
+func (s *RedisStore) Remove(ctx context.Context, k Key, judge func(found Value) error) error {
+	return s.edit(ctx, k, judge, func(p redis.Pipeliner) { p.Del(ctx, s.name(k)) })
+}
+
+// edit reads k, and writes when judge accepts what it found, in a transaction
+// that fails when another writer came between; then it begins again.
+func (s *RedisStore) edit(ctx context.Context, k Key, judge func(Value) error, write func(redis.Pipeliner)) error {
 	if !k.Valid() {
 		return fmt.Errorf("%q: %w", k, ErrKey)
 	}
 	once := func(tx *redis.Tx) error {
-		text := tx.GetRange(ctx, s.name(k), 0, MaxText)
+		text := tx.GetRange(ctx, s.name(k), 0, MaxSigned)
 		ttl := redis.NewCmd(ctx, "PTTL", s.name(k))
 		_ = tx.Process(ctx, ttl) // its error is in it
-		write, err := decide(redisValue(text, ttl))
-		if err != nil {
+		if err := judge(redisValue(text, ttl)); err != nil {
 			return err
 		}
-		_, err = tx.TxPipelined(ctx, func(p redis.Pipeliner) error { write(p); return nil })
+		_, err := tx.TxPipelined(ctx, func(p redis.Pipeliner) error { write(p); return nil })
 		return err
 	}
 	var err error

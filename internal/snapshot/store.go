@@ -45,7 +45,8 @@ func ParseKey(s string) (Key, bool) {
 // nothing; Err says nothing about the value.
 type Value struct {
 	Found bool
-	// Text is the record's text, cut off behind MaxText+1 bytes.
+	// Text is the record's text, or what a Verifier makes it from; cut off
+	// behind MaxSigned+1 bytes.
 	Text []byte
 	// Odd says why what is there is no text of a record at all: another Redis
 	// type, two files for one key. Such a value is malformed.
@@ -53,7 +54,10 @@ type Value struct {
 	// TTL is how long after the read was sent the store will forget the
 	// value; 0 is never.
 	TTL time.Duration
-	Err error
+	// Tenant, when set, is whose key signed the value: nobody else vouches for
+	// it, and what it leads to must be that tenant's own.
+	Tenant string
+	Err    error
 }
 
 // Store is where the records are. Its methods are safe for concurrent use.

@@ -12,8 +12,18 @@ import (
 const (
 	// MaxText is the size limit of a record and of a live document, in bytes.
 	MaxText = 256 << 10
+	// MaxSigned is the size limit of a signed record: of such a text, its
+	// header and its signature in base64url, with two dots between them and a
+	// line's end.
+	MaxSigned = (MaxText*4+2)/3 + (maxHeader*4+2)/3 + (signatureSize*4+2)/3 + 3
 	// maxDepth counts objects and arrays; the outermost is 1.
 	maxDepth = 32
+)
+
+// What a signed record adds to its text, in bytes before base64url.
+const (
+	maxHeader     = 1 << 10
+	signatureSize = 64 // of EdDSA (Ed25519) and of ES256
 )
 
 // Fault is what is wrong with a record's text, and where.
