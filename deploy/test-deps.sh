@@ -1,13 +1,14 @@
 #!/bin/sh
 # Installs what the tests run against, where it is missing: a real Redis, the C
-# compiler that Go's race detector needs, and a WebSocket client of another
-# make (Python's).
+# compiler that Go's race detector needs, a WebSocket client of another make
+# (Python's), and curl, which the documents use.
 set -eu
 
 missing=""
 command -v redis-server >/dev/null 2>&1 || missing="$missing redis-server"
 command -v redis-cli >/dev/null 2>&1 || missing="$missing redis-tools"
 command -v gcc >/dev/null 2>&1 || missing="$missing gcc libc6-dev"
+command -v curl >/dev/null 2>&1 || missing="$missing curl"
 /usr/bin/python3 -c 'import websockets' >/dev/null 2>&1 || missing="$missing python3-websockets"
 [ -n "$missing" ] || exit 0
 
