@@ -5,9 +5,9 @@
 #   granted when every gate passes; else it is refused with the reason of the
 #   first gate that fails.
 #
-#   The gates stand here twice: in `allow`, one conjunction, which is what an
-#   open costs, and in `first_failing`, in order, which is what an operator is
-#   told. A test holds the two equal. Undefined denies in both.
+#   The gates stand here twice: in `decision`, as one conjunction, which is what
+#   an open costs, and in `first_failing`, in order, which is what an operator
+#   is told. A test holds the two equal. Undefined denies in both.
 # scope: package
 # schemas:
 #   - input: schema.input
@@ -25,16 +25,17 @@ import rego.v2
 # entrypoint: true
 decision := granted if {
 	# the caller: 2; the facts: 4 to 6; the scope: 7 to 9
+	is_number(input.now_ns)
 	input.principal.expires_at_ns > input.now_ns or not input.principal.expires_at_ns != null
 	input.snapshot.state == "fresh"
 	is_object(input.snapshot.control)
 	input.snapshot.malformed == []
 	input.snapshot.lease.tenantId == input.principal.tenantId
 	input.request.environment_id == input.snapshot.lease.environmentId or not input.request.environment_id != null
-	input.snapshot.lease_expires_at_ns > input.now_ns or not input.snapshot.lease_expires_at_ns != null
+	input.snapshot.lease_expires_at_ns > input.now_ns or lease_never_expires
 
 	# the records: 3, and the classification's 10 to 27
-	input.classification[input.capability].granted == true or granted_by_records
+	input.classification[input.capability].granted == true or granted_by_raw_records
 
 	# the security team: 28
 	data.sluice.custom.deny == set()
@@ -86,14 +87,9 @@ granted := {
 	"limits": data.sluice.custom.limits,
 }
 
-granted_by_records if {
+granted_by_raw_records if {
 	not input.classification
-	data.sluice.capability.classification[input.capability].granted == true
-}
-
-worker_bears_plugins_id if {
-	not input.snapshot.lease.pin.workerId != null
-	input.snapshot.worker.id == input.snapshot.lease.pin.pluginId
+	verdict.granted == true
 }
 
 # METADATA
@@ -117,7 +113,7 @@ first_failing := "UNAUTHENTICATED" if {
 } else := "LEASE_EXPIRED" if {
 	not lease_current
 } else := record_fault if {
-	not verdict == {"granted": true, "reason": "ALLOW"}
+	not verdict.granted == true
 } else := "CUSTOM_DENY" if {
 	not data.sluice.custom.deny == set()
 } else := "WORKER_UNAVAILABLE" if {
@@ -130,10 +126,12 @@ first_failing := "UNAUTHENTICATED" if {
 	not generation_kept
 }
 
-# Gate 2: a credential without an expiry does not expire.
-credential_current if not input.principal.expires_at_ns != null
-
-credential_current if input.principal.expires_at_ns > input.now_ns
+# Gate 2: a credential without an expiry does not expire. (Without a clock, 5 >
+# null, and nothing would.)
+credential_current if {
+	is_number(input.now_ns)
+	input.principal.expires_at_ns > input.now_ns or not input.principal.expires_at_ns != null
+}
 
 # Gate 5: a malformed record is known to be there, and is the next gate's.
 records_known if {
@@ -147,9 +145,15 @@ environment_matches if not input.request.environment_id != null
 environment_matches if input.request.environment_id == input.snapshot.lease.environmentId
 
 # Gate 9
-lease_current if not input.snapshot.lease_expires_at_ns != null
-
 lease_current if input.snapshot.lease_expires_at_ns > input.now_ns
+
+lease_current if lease_never_expires
+
+# An expiry that the record has and the input lacks is no reason to think so.
+lease_never_expires if {
+	not input.snapshot.lease_expires_at_ns != null
+	not input.snapshot.lease.expiresAt != null
+}
 
 # Gates 10 to 27: the classification. The gateway computes it when the records
 # change and hands it in; over raw records it is computed here.
@@ -175,20 +179,20 @@ custom_reason(word) := word if {
 	count(hex.encode(word)) <= 256
 } else := "INVALID_REASON"
 
-# Gate 29
+# Gate 29: the lease's worker is the pinned one or, where none is pinned, the one
+# that bears the plugin's id.
 worker_available if {
 	input.gateway.workers_enabled == true
-	input.snapshot.worker.id == worker_id
-	not input.snapshot.worker.tenantId != null or input.snapshot.worker.tenantId == input.snapshot.lease.tenantId
-	input.snapshot.live.id == worker_id
+	input.snapshot.worker.id == input.snapshot.lease.pin.workerId or worker_bears_plugins_id
+	input.snapshot.worker.tenantId == input.snapshot.lease.tenantId or not input.snapshot.worker.tenantId != null
+	input.snapshot.live.id == input.snapshot.worker.id
 	input.snapshot.live.status == "running"
 }
 
-# The lease's worker is the pinned one or, where none is pinned, the one that
-# bears the plugin's id.
-worker_id := input.snapshot.lease.pin.workerId if {
-	input.snapshot.lease.pin.workerId != null
-} else := input.snapshot.lease.pin.pluginId
+worker_bears_plugins_id if {
+	not input.snapshot.lease.pin.workerId != null
+	input.snapshot.worker.id == input.snapshot.lease.pin.pluginId
+}
 
 # Gate 30
 worker_of_pinned_plugin if {

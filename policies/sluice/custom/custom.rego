@@ -17,11 +17,12 @@ import rego.v2
 # METADATA
 # title: Nothing is denied here
 # description: |
-#   This rule never holds. It is here so that the compiler refuses a `deny`
-#   that is written as anything but a set of reasons.
-deny contains "NEVER" if input.version == 0
+#   There is no version 0 of the input, so this rule never holds. It is here so
+#   that the compiler refuses a `deny` that is written as anything but a set of
+#   reasons.
+deny contains "UNKNOWN_INPUT_VERSION" if input.version == 0
 
 # METADATA
 # title: Nothing is lowered here
-# description: This rule never holds either.
+# description: The same for `limits`, and what is not one value.
 limits := {} if input.version == 0
