@@ -33,6 +33,7 @@ func spoken(n int64) string {
 // talk is a conversation that never pauses, and knows what it must hear next.
 type talk struct {
 	t         testing.TB
+	life      *life
 	name      string // for messages
 	transport string
 	hush      func()       // ends what is said; nil where only the worker speaks
@@ -73,7 +74,7 @@ func (l *life) talk(t testing.TB, transport, caller, lease, path string) *talk {
 	case "sse":
 		sp = l.byEvents(t, caller, lease)
 	}
-	k := &talk{t: t, name: transport + " into " + lease, transport: transport, leave: sp.leave, ending: make(chan ending, 1)}
+	k := &talk{t: t, life: l, name: transport + " into " + lease, transport: transport, leave: sp.leave, ending: make(chan ending, 1)}
 	t.Cleanup(sp.leave)
 	if sp.say != nil {
 		stop, stopped := make(chan struct{}), make(chan struct{})
@@ -123,7 +124,7 @@ func (k *talk) until(t testing.TB, n int64) {
 	for deadline := time.Now().Add(30 * time.Second); k.heard.Load() < n; time.Sleep(pace) {
 		select {
 		case e := <-k.ending:
-			t.Fatalf("%s: ended with %+v", k.name, e)
+			t.Fatalf("%s: ended with %+v, for %s", k.name, e, k.life.reason(e.decision))
 		default:
 		}
 		if time.Now().After(deadline) {
@@ -144,16 +145,24 @@ func (k *talk) ends(t testing.TB, atMost time.Duration) ending {
 	}
 }
 
-// stays has the conversation go on a while, and then hears everything that was
+// stay has conversations go on a while, and then hear everything that was
 // said.
-func (k *talk) stays(t testing.TB) {
+func stay(t testing.TB, talks ...*talk) {
 	t.Helper()
-	k.until(t, k.heard.Load()+10)
-	if k.hush != nil {
-		k.hush()
-		k.until(t, k.said.Load())
+	var on []int64
+	for _, k := range talks {
+		on = append(on, k.heard.Load()+10)
 	}
-	k.leave()
+	for i, k := range talks {
+		k.until(t, on[i])
+	}
+	for _, k := range talks {
+		if k.hush != nil {
+			k.hush()
+			k.until(t, k.said.Load())
+		}
+		k.leave()
+	}
 }
 
 func (l *life) byWebSocket(t testing.TB, caller, path string) speaker {

@@ -368,9 +368,7 @@ func (l *life) look(t *testing.T, s *show) {
 	for _, k := range s.channels {
 		l.lookAt(t, k, s)
 	}
-	for _, k := range s.neighbours {
-		k.stays(t)
-	}
+	stay(t, s.neighbours...)
 	l.recordedEnds(t, s.cause, len(s.channels))
 	if s.why == "revoked" { // a worker in trouble may not answer, or not be there
 		l.eventually("the worker is let go", func() bool { return l.process.active(s.mine) == 0 })
@@ -410,6 +408,18 @@ func (c *cause) asSeenBy(transport string) (status int, code string) {
 	return c.status, c.code
 }
 
+// reason is that of a decision, if it is recorded.
+func (l *life) reason(decision string) authz.Reason {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, e := range l.decisions {
+		if e.ID == decision && e.Result != nil {
+			return e.Result.Reason
+		}
+	}
+	return ""
+}
+
 // recordedEnds waits for the records of n ends, and of what they rest on.
 func (l *life) recordedEnds(t *testing.T, c cause, n int) {
 	t.Helper()
@@ -442,7 +452,7 @@ func (l *life) flapping(t *testing.T) func() {
 			w.tell(order{Do: "drop"})
 			k.until(t, k.heard.Load()+10)
 		}
-		k.stays(t)
+		stay(t, k)
 	}
 }
 
@@ -458,6 +468,5 @@ func (l *life) killSwitch(t *testing.T) {
 	s := l.begin(t, c)
 	s.happen()
 	l.look(t, s)
-	runner.stays(t)
-	events.stays(t)
+	stay(t, runner, events)
 }
