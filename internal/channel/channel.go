@@ -1,7 +1,6 @@
 package channel
 
 import (
-	"context"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,9 +24,7 @@ type Channel struct {
 	ToWorker, ToCaller Flow
 
 	register *Register
-	tenant   string          // whose place it takes; a credential may move to another tenant
-	context  context.Context // done when the channel is told to end
-	cancel   context.CancelFunc
+	tenant   string // whose place it takes; a credential may move to another tenant
 	ending   atomic.Pointer[Ending]
 	active   atomic.Int64 // unix nanoseconds of the last forwarded byte
 	queued   atomic.Bool  // stands in the register's queue for a recheck
@@ -36,7 +33,7 @@ type Channel struct {
 	mu        sync.Mutex
 	committed bool
 	gone      bool
-	cut       func()         // what End calls; nil until bound
+	cut       func()         // what End calls; nil: nothing yet
 	lost      func() *Ending // says whether a peer is gone without a word; nil: nobody knows
 	request   authz.Request
 	decision  authz.Decision // the last one
@@ -45,9 +42,18 @@ type Channel struct {
 	timer     *time.Timer
 }
 
-// Context is done as soon as the channel is told to end. It bounds what the
-// owner does for the channel before it is bound: the dial, the handshake.
-func (c *Channel) Context() context.Context { return c.context }
+// Opening names what End stops until the channel is committed: the dial, the
+// handshake. stop must not block; it is called at once when the channel was
+// told to end already.
+func (c *Channel) Opening(stop func()) {
+	c.mu.Lock()
+	c.cut = stop
+	ended := c.ending.Load() != nil
+	c.mu.Unlock()
+	if ended {
+		stop()
+	}
+}
 
 // Ending returns how the channel ends, or nil while it lives.
 func (c *Channel) Ending() *Ending { return c.ending.Load() }
@@ -115,7 +121,6 @@ func (c *Channel) End(e Ending) bool {
 	cut := c.cut
 	c.mu.Unlock()
 
-	c.cancel()
 	if cut != nil {
 		cut()
 	}

@@ -119,7 +119,6 @@ func (r *Register) Reserve(req *authz.Request, d *authz.Decision) (*Channel, aut
 	}
 	r.mu.Unlock()
 	if reason != "" {
-		c.cancel()
 		return nil, reason
 	}
 	r.facts.Retain(lease)
@@ -137,7 +136,6 @@ func (r *Register) newChannel(req *authz.Request, d *authz.Decision, l *Limits) 
 	c := &Channel{ID: facts.ID, register: r, tenant: req.Principal.TenantID, request: *req, decision: *d, Limits: lowered(l, d.Limits)}
 	c.request.Channel = facts
 	c.request.Conn = nil // the data plane owns it
-	c.context, c.cancel = context.WithCancel(context.Background())
 	req.Channel = facts
 	return c
 }

@@ -301,9 +301,11 @@ func TestAChangeDuringOpeningRefusesTheOpen(t *testing.T) {
 		f := newFixture(defaults())
 		f.run(t)
 		c := f.reserve(t, "lease-1")
+		stopped := make(chan struct{})
+		c.Opening(func() { close(stopped) })
 		f.policy.set(deny(authz.CodeDuplexDenied))
 		f.LeaseChanged("lease-1")
-		<-c.Context().Done()
+		<-stopped
 		if c.Commit(f.allow(), func() { t.Error("cut a channel that never opened") }, nil) {
 			t.Error("opened in spite of its ending")
 		}

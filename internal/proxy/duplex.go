@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"sluice/internal/authz"
@@ -28,7 +29,13 @@ func (x *exchange) duplex(ctx context.Context, ch *channel.Channel, d authz.Deci
 		}
 	}()
 
-	answer, early, err := x.ask(ctx, worker, d)
+	br := answerReaders.Get().(*bufio.Reader)
+	br.Reset(worker)
+	defer func() {
+		br.Reset(nil)
+		answerReaders.Put(br)
+	}()
+	answer, err := x.ask(ctx, worker, br, d)
 	if err != nil {
 		x.refuse(x.workerRefusal(ch, err))
 		return false
@@ -38,7 +45,7 @@ func (x *exchange) duplex(ctx context.Context, ch *channel.Channel, d authz.Deci
 		return false
 	}
 	if answer.Status != http.StatusSwitchingProtocols {
-		x.passRefusal(answer, early)
+		x.passRefusal(answer, br)
 		return false
 	}
 	if err := checkSwitch(&x.handshake, answer); err != nil {
@@ -58,22 +65,22 @@ func (x *exchange) duplex(ctx context.Context, ch *channel.Channel, d authz.Deci
 	}
 	opened = true
 	if x.connect != "" {
-		x.connectStream(pipe, worker, answer, early)
+		x.connectStream(pipe, worker, answer, held(br))
 		return true
 	}
-	opened = x.connectSocket(ch, pipe, worker, answer, early)
+	opened = x.connectSocket(ch, pipe, worker, answer, held(br))
 	return opened
 }
 
 // ask sends the upgrade to the worker and reads the head of its answer,
 // inside the handshake time-out and as long as ctx lives.
-func (x *exchange) ask(ctx context.Context, worker net.Conn, d authz.Decision) (*workerHead, *bufio.Reader, error) {
+func (x *exchange) ask(ctx context.Context, worker net.Conn, br *bufio.Reader, d authz.Decision) (*workerHead, error) {
 	headers, err := x.headers(d)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if err := worker.SetDeadline(time.Now().Add(x.settings.HandshakeTimeout)); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	stop := context.AfterFunc(ctx, func() { _ = worker.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
@@ -82,12 +89,14 @@ func (x *exchange) ask(ctx context.Context, worker net.Conn, d authz.Decision) (
 		method = http.MethodGet
 	}
 	if _, err := worker.Write(requestHead(method, x.r.RequestURI, x.host(), headers)); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	br := bufio.NewReaderSize(worker, 4<<10)
-	answer, err := readResponseHead(br)
-	return answer, br, err
+	return readResponseHead(br)
 }
+
+// answerReaders are for the heads of workers' answers. They are given back
+// before the channel lives: an idle channel holds no buffer.
+var answerReaders = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, 4<<10) }}
 
 // host is the Host that the worker gets: the caller's.
 func (x *exchange) host() string { return x.r.Host }
@@ -138,7 +147,7 @@ func (x *exchange) newPipe(ch *channel.Channel, answer *workerHead) *pipe {
 
 // connectStream answers an extended CONNECT and stays until the channel is
 // done with, for the stream lives as long as its handler.
-func (x *exchange) connectStream(p *pipe, worker net.Conn, answer *workerHead, fromWorker *bufio.Reader) {
+func (x *exchange) connectStream(p *pipe, worker net.Conn, answer *workerHead, fromWorker []byte) {
 	h := x.w.Header()
 	for name, values := range switchingHeaders(x.handshake, answer.Header) {
 		switch name {
@@ -154,14 +163,14 @@ func (x *exchange) connectStream(p *pipe, worker net.Conn, answer *workerHead, f
 	caller := newStreamConn(x.w, x.r)
 	done := make(chan struct{})
 	p.over = func() { close(done) }
-	p.start(caller, nil, worker, held(fromWorker))
+	p.start(caller, nil, worker, fromWorker)
 	<-done
 }
 
 // connectSocket takes the caller's connection from the HTTP server, gives it the
 // checked 101 and starts the pumps. They run on goroutines of their own with
 // small stacks; this one, grown by the decision, goes home.
-func (x *exchange) connectSocket(ch *channel.Channel, p *pipe, worker net.Conn, answer *workerHead, fromWorker *bufio.Reader) bool {
+func (x *exchange) connectSocket(ch *channel.Channel, p *pipe, worker net.Conn, answer *workerHead, fromWorker []byte) bool {
 	caller, buffered, err := http.NewResponseController(x.w).Hijack()
 	if err != nil {
 		x.proxy.log.Error("taking over the caller's connection", "error", err)
@@ -179,7 +188,7 @@ func (x *exchange) connectSocket(ch *channel.Channel, p *pipe, worker net.Conn, 
 	_ = caller.SetDeadline(time.Time{})
 	_ = worker.SetDeadline(time.Time{})
 	x.proxy.opened(time.Since(x.started))
-	p.start(caller, fromCaller, worker, held(fromWorker))
+	p.start(caller, fromCaller, worker, fromWorker)
 	return true
 }
 

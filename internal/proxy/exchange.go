@@ -247,7 +247,7 @@ func (x *exchange) reserve(d *authz.Decision) (*channel.Channel, authz.Reason) {
 func (x *exchange) openChannel(ch *channel.Channel, d authz.Decision) bool {
 	ctx, cancel := context.WithCancel(x.r.Context())
 	defer cancel()
-	defer context.AfterFunc(ch.Context(), cancel)()
+	ch.Opening(cancel)
 
 	if x.route.Kind == authz.Stream || x.grpc {
 		return x.stream(ctx, ch, d)

@@ -45,11 +45,11 @@ type pipe struct {
 func (p *pipe) start(caller net.Conn, fromCaller []byte, worker net.Conn, fromWorker []byte) {
 	p.up = pump{
 		pipe: p, src: newLazyReader(caller, fromCaller), dst: worker, flow: &p.channel.ToWorker,
-		finished: channel.EndByCaller, srcLost: channel.EndCallerLost, dstLost: channel.EndWorker,
+		finished: &channel.EndByCaller, srcLost: &channel.EndCallerLost, dstLost: &channel.EndWorker,
 	}
 	p.down = pump{
 		pipe: p, src: newLazyReader(worker, fromWorker), dst: caller, flow: &p.channel.ToCaller,
-		finished: channel.EndByWorker, srcLost: channel.EndWorker, dstLost: channel.EndCallerLost,
+		finished: &channel.EndByWorker, srcLost: &channel.EndWorker, dstLost: &channel.EndCallerLost,
 	}
 	if p.frames != nil {
 		up, down := *p.frames, *p.frames

@@ -20,7 +20,7 @@ type pump struct {
 	maskClose bool           // close frames to dst are masked: dst is the worker
 
 	// How the channel ends when src finishes, src breaks, or dst breaks.
-	finished, srcLost, dstLost channel.Ending
+	finished, srcLost, dstLost *channel.Ending
 
 	have   int  // bytes held in src's buffer
 	broken bool // dst stands inside something: no close frame may follow
@@ -48,7 +48,7 @@ func (p *pump) step() bool {
 	case errors.Is(err, io.EOF):
 		p.finish()
 	default:
-		p.pipe.channel.End(p.srcLost)
+		p.pipe.channel.End(*p.srcLost)
 	}
 	return false
 }
@@ -104,7 +104,7 @@ func (p *pump) write(b []byte) bool {
 	}
 	p.broken = true
 	if !p.pipe.stopping.Load() {
-		p.pipe.channel.End(p.dstLost)
+		p.pipe.channel.End(*p.dstLost)
 	}
 	return false
 }
@@ -118,7 +118,7 @@ func (p *pump) finish() {
 		}
 		p.have = 0
 	}
-	p.pipe.first.CompareAndSwap(nil, &p.finished)
+	p.pipe.first.CompareAndSwap(nil, p.finished)
 	closeWrite(p.dst)
 }
 

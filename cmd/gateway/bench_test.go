@@ -1,0 +1,241 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel/trace/noop"
+
+	"sluice/internal/authz"
+	"sluice/internal/channel"
+	"sluice/internal/proxy"
+)
+
+// benchGateway is a gateway in this process, and the address of the same data
+// plane with a constant decision in place of the policy's, facts' and link's.
+// Only a test can build that: no build of the product skips the decision.
+type benchGateway struct {
+	*gateway
+	address, constant string
+}
+
+func startBench(b *testing.B) *benchGateway {
+	b.Helper()
+	s := newScene(b)
+	s.configure(`channels: {open_rate_per_caller: 100000000, max_per_lease: 100000, max_per_tenant: 100000, max_open: 100000}`, `telemetry: {log: {decisions: true}}`)
+	cfg, err := Load(filepath.Join(s.dir, "gateway.yaml"), nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	g, err := newGateway(b.Context(), cfg, io.Discard, log)
+	if err != nil {
+		b.Fatal(err)
+	}
+	g.load = func() (*Config, error) { return cfg, nil }
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { _ = g.run(ctx, ctx) })
+	bench := &benchGateway{gateway: g, address: g.data.Addr().String()}
+	bench.constant = serveConstant(b, &running, g, "http://"+strings.TrimPrefix(s.url, "http://"))
+	b.Cleanup(func() {
+		cancel()
+		running.Wait()
+	})
+	for g.facts.Ready() != nil {
+		time.Sleep(time.Millisecond)
+	}
+	return bench
+}
+
+// constant allows everything, on the same worker.
+type constant struct {
+	decision authz.Decision
+	records  recorders
+}
+
+func (c *constant) Authorize(_ context.Context, req *authz.Request, reserve func(*authz.Decision) authz.Reason) authz.Decision {
+	d := c.decision
+	if reserve != nil {
+		if reason := reserve(&d); reason != "" {
+			return authz.Busy(reason)
+		}
+	}
+	d.ID, d.At = authz.NewID(), time.Now()
+	c.records.RecordDecision(req, &d)
+	return d
+}
+
+func (c *constant) Refuse(_ *authz.Request, d authz.Decision) authz.Decision { return d }
+
+func (c *constant) Look(context.Context, *authz.Request) (map[authz.Capability]bool, authz.Decision) {
+	return nil, authz.Decision{}
+}
+
+func serveConstant(b *testing.B, running *sync.WaitGroup, g *gateway, worker string) string {
+	b.Helper()
+	c := &constant{records: recorders{g.metrics, g.decisions}, decision: authz.Decision{
+		Allow: true, Code: authz.CodeAllow, Reason: authz.ReasonAllow, Status: 200,
+		View: authz.View{Fresh: true, Confirmed: time.Now(), Snapshot: &authz.Snapshot{
+			LeaseID: "lease-1",
+			Lease:   &authz.Record{Kind: authz.KindLease, ID: "lease-1", TenantID: "acme", Pin: authz.Pin{PluginID: "plg-a", DriverKey: "box", WorkerID: "wrk-a"}},
+			Worker:  &authz.Record{Kind: authz.KindWorker, ID: "wrk-a", URL: worker},
+		}},
+		Live: &authz.Live{ID: "wrk-a", PluginID: "plg-a", Status: "running", Generation: "g1"},
+	}}
+	register := channel.New(channel.Options{
+		Authorizer: c, Callers: g.identity, Facts: g.facts, Workers: g.links, Recorder: c.records, Limits: channelLimits(g.config), Log: g.log,
+	})
+	p := proxy.New(proxy.Options{
+		Authorizer: c, Register: register, Identifier: g.identity, Dialer: workerDialer{g.dialer, g.dialer}, Settings: proxySettings(g.config),
+		Tracer: noop.NewTracerProvider().Tracer(""), Log: g.log,
+	})
+	l, err := proxy.Listen(b.Context(), "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	server := proxy.NewServer(proxy.ServerOptions{Handler: p, MaxHeaderBytes: 64 << 10, HeaderTimeout: 5 * time.Second, Log: g.log})
+	running.Go(func() { _ = server.Serve(l) })
+	b.Cleanup(func() { _ = server.Close() })
+	return l.Addr().String()
+}
+
+var openHead = "GET /v1/leases/lease-1/duplex HTTP/1.1\r\nHost: gateway\r\nAuthorization: Bearer token-of-alice\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n" +
+	"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+
+// openRaw opens a channel as cheaply as a client can.
+func openRaw(address, head string) (net.Conn, error) {
+	c, err := net.Dial("tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	if _, err := io.WriteString(c, head); err != nil {
+		return nil, err
+	}
+	answer, err := http.ReadResponse(bufio.NewReaderSize(c, 512), nil)
+	if err != nil {
+		return nil, err
+	}
+	if answer.StatusCode != http.StatusSwitchingProtocols {
+		body, _ := io.ReadAll(answer.Body)
+		return nil, fmt.Errorf("answered %d %s", answer.StatusCode, body)
+	}
+	return c, nil
+}
+
+// opens opens and closes n channels from a few callers at once and returns how
+// long that took.
+func opens(b *testing.B, address string, n int) time.Duration {
+	b.Helper()
+	const callers = 8
+	started := time.Now()
+	var wg sync.WaitGroup
+	for range callers {
+		wg.Go(func() {
+			for range n / callers {
+				c, err := openRaw(address, openHead)
+				if err != nil {
+					b.Error(err)
+					return
+				}
+				_ = c.(*net.TCPConn).SetLinger(0)
+				_ = c.Close()
+			}
+		})
+	}
+	wg.Wait()
+	return time.Since(started)
+}
+
+// BenchmarkOpen compares opens through the gateway with opens through the same
+// data plane under a constant decision, in turn.
+func BenchmarkOpen(b *testing.B) {
+	g := startBench(b)
+	opens(b, g.address, 400)
+	opens(b, g.constant, 400)
+	var ratios []float64
+	for b.Loop() {
+		const n = 800
+		decided := opens(b, g.address, n)
+		constant := opens(b, g.constant, n)
+		ratios = append(ratios, constant.Seconds()/decided.Seconds())
+		b.ReportMetric(n/decided.Seconds(), "opens/s")
+	}
+	b.ReportMetric(median(ratios), "of-constant-decision(>=0.9)")
+}
+
+func median(list []float64) float64 {
+	if len(list) == 0 {
+		return 0
+	}
+	slices.Sort(list)
+	return list[len(list)/2]
+}
+
+// BenchmarkIdle measures what an idle channel costs a gateway process.
+func BenchmarkIdle(b *testing.B) {
+	const channels = 2000
+	raiseFileLimit(b)
+	s := newScene(b).start(`channels: {open_rate_per_caller: 100000, max_per_lease: 100000, max_per_tenant: 100000}`, `telemetry: {log: {decisions: false}}`)
+	// What a running gateway has touched anyway is not the channels'.
+	for range 200 {
+		c, err := openRaw(s.address, openHead)
+		if err != nil {
+			b.Fatal(err)
+		}
+		c.Close()
+	}
+	time.Sleep(2 * time.Second)
+	rss, fds := s.resident(), s.descriptors()
+	conns := make([]net.Conn, 0, channels)
+	for b.Loop() {
+		for len(conns) < channels {
+			c, err := openRaw(s.address, openHead)
+			if err != nil {
+				b.Fatal(err)
+			}
+			conns = append(conns, c)
+		}
+		time.Sleep(5 * time.Second)
+		b.ReportMetric(float64(s.resident()-rss)/1024/channels, "KB/channel(<=12)")
+		b.ReportMetric(float64(s.descriptors()-fds)/channels, "fds/channel(2)")
+	}
+	for _, c := range conns {
+		c.Close()
+	}
+}
+
+// resident is the resident memory of the gateway's process, in bytes.
+func (s *scene) resident() int {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", s.cmd.Process.Pid))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	pages, err := strconv.Atoi(strings.Fields(string(text))[1])
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return pages * os.Getpagesize()
+}
+
+func (s *scene) descriptors() int {
+	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", s.cmd.Process.Pid))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return len(entries)
+}
