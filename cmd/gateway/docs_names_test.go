@@ -277,7 +277,7 @@ func TestTheMetricsAreThoseOfTheDocuments(t *testing.T) {
 var unsupported = map[string]string{
 	"opa": "{services: {}}", "extauthz": "{address: \"127.0.0.1:1\"}", "forward_auth": "{address: \"127.0.0.1:1\"}",
 	"identity.jwt": "[{issuer: x}]", "identity.mtls": "{trust_domain: x}", "store.verify": "{required: true}",
-	"store.redis.master_name": "x", "addresses": "", "upgrade": "",
+	"store.redis.master_name": "x", "policies.max_age": "1h", "addresses": "", "upgrade": "",
 }
 
 func TestWhatIsNotInThisVersionIsRefused(t *testing.T) {
@@ -293,6 +293,13 @@ func TestWhatIsNotInThisVersionIsRefused(t *testing.T) {
 			if got := runWith(t, "", "check", "--set", key+"="+value); got.code != exitNo || !strings.Contains(got.stderr, "not supported by this version") {
 				t.Errorf("%s: exit %d: %s", key, got.code, got.stderr)
 			}
+		}
+	}
+	_, source, _ := strings.Cut(readDoc(t, "cmd/gateway/config_judge.go"), ") judgeSupport() {")
+	source, _, _ = strings.Cut(source, "\n}")
+	for _, key := range matches(`\{"([a-z_.]+)", `, source) {
+		if !slices.ContainsFunc(matches("`([a-z_.]+)`", section), func(said string) bool { return key == said || strings.HasPrefix(key, said+".") }) {
+			t.Errorf("the README does not say that %s is refused", key)
 		}
 	}
 	for _, set := range []string{`store.redis.addresses=["127.0.0.1:1", "127.0.0.1:2"]`, `routes=[{path: "/{lease}", capability: x, kind: duplex, upgrade: [tcp]}]`} {
