@@ -12,6 +12,9 @@ import (
 // teamPackage is where a team's own denials and limits stand.
 const teamPackage = "data.sluice.custom"
 
+// shippedTeamFile holds the shipped rules of that package, which never hold.
+const shippedTeamFile = "policies/sluice/custom/custom.rego"
+
 // shippedPackages are the packages below sluice that the binary brings.
 func shippedPackages(shipped *source) []string {
 	var names []string
@@ -119,6 +122,48 @@ func checkRequired(shipped, team *source, required []string) error {
 		}
 	}
 	return nil
+}
+
+// blameTeam moves the errors about a rule of the shipped sluice.custom, which
+// is there to be collided with, to the team's rules of that name.
+func blameTeam(errs ast.Errors, modules map[string]*ast.Module) ast.Errors {
+	var blamed ast.Errors
+	for _, e := range errs {
+		rules := rivals(e.Location, modules)
+		if len(rules) == 0 {
+			blamed = append(blamed, e)
+		}
+		for _, rule := range rules {
+			blamed = append(blamed, ast.NewError(e.Code, rule.Location, "%s", e.Message))
+		}
+	}
+	return blamed
+}
+
+// rivals are the rules in other files that bear the name of the shipped
+// sluice.custom's rule at a location.
+func rivals(l *ast.Location, modules map[string]*ast.Module) []*ast.Rule {
+	if l == nil || l.File != shippedTeamFile || modules[l.File] == nil {
+		return nil
+	}
+	named := func(m *ast.Module, match func(*ast.Rule) bool) (found []*ast.Rule) {
+		for _, r := range m.Rules {
+			if match(r) {
+				found = append(found, r)
+			}
+		}
+		return found
+	}
+	own := named(modules[l.File], func(r *ast.Rule) bool { return r.Location.Row == l.Row })
+	var found []*ast.Rule
+	for file, m := range modules {
+		if file == l.File || m.Package.Path.String() != teamPackage || len(own) == 0 {
+			continue
+		}
+		name := own[0].Head.Ref()[0]
+		found = append(found, named(m, func(r *ast.Rule) bool { return r.Head.Ref()[0].Equal(name) })...)
+	}
+	return found
 }
 
 func ownedBySluice(name string) bool {

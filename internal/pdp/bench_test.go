@@ -19,7 +19,7 @@ import (
 
 // benchQuestion is the named vector as a question, with the headers of a
 // browser's handshake.
-func benchQuestion(b *testing.B, name string) *authz.Question {
+func benchQuestion(b testing.TB, name string) *authz.Question {
 	b.Helper()
 	f, err := os.Open("../../policy_test/decision.jsonl")
 	if err != nil {

@@ -136,7 +136,7 @@ func compileSet(modules map[string]*ast.Module, data map[string]any, caps *ast.C
 	compiler := newCompiler(caps, value).WithSchemas(schemas)
 	compiler.Compile(modules)
 	if compiler.Failed() {
-		return nil, placed(compiler.Errors)
+		return nil, placed(blameTeam(compiler.Errors, modules))
 	}
 	set := &policySet{compiler: compiler, data: &baseData{value}, packages: packagesByFile(modules), needs: findNeeds(compiler)}
 	for ask, body := range map[string]*ast.Body{
@@ -155,8 +155,10 @@ func compileSet(modules map[string]*ast.Module, data map[string]any, caps *ast.C
 
 func newCompiler(caps *ast.Capabilities, data ast.Value) *ast.Compiler {
 	return ast.NewCompiler().
+		SetErrorLimit(0). // all faults at once
 		WithCapabilities(caps).
 		WithStrict(true).
+		WithEnablePrintStatements(true). // refused, since no capability, instead of silently dropped
 		WithUseTypeCheckAnnotations(true).
 		WithDefaultRegoVersion(ast.RegoV1).
 		WithPathConflictsCheck(func(path []string) (bool, error) {

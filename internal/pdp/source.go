@@ -53,6 +53,9 @@ func loadPath(name string, caps *ast.Capabilities) (*source, error) {
 	if info.IsDir() {
 		return loadTree(os.DirFS(name), ".", name, caps)
 	}
+	if !strings.HasSuffix(name, ".tar.gz") {
+		return nil, fmt.Errorf("reading policies: %s is neither a directory nor a bundle (.tar.gz)", name)
+	}
 	return loadBundle(name, caps)
 }
 
@@ -223,6 +226,9 @@ func loadBundle(name string, caps *ast.Capabilities) (*source, error) {
 		Read()
 	if err != nil {
 		return nil, fmt.Errorf("bundle %s: %w", name, placed(err))
+	}
+	if len(b.Patch.Data) > 0 {
+		return nil, fmt.Errorf("bundle %s: it holds changes of another bundle, and is none itself", name)
 	}
 	s := newSource()
 	for _, m := range b.Modules {

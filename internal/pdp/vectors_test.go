@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"testing"
+	"time"
 
 	"sluice/internal/authz"
 	"sluice/internal/pdp"
@@ -49,6 +50,9 @@ func readVectors(t testing.TB, file string) []vector {
 // runEngine is an engine with a policy set, at work until the test ends.
 func runEngine(t testing.TB, o pdp.Options) *pdp.Engine {
 	t.Helper()
+	if o.Timeout == 0 {
+		o.Timeout = time.Minute // the machine may be busy with other tests
+	}
 	e, err := pdp.New(o)
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,13 @@
+package pdp
+
+import (
+	"testing"
+
+	"sluice/internal/authz"
+)
+
+// question is the named vector as a question.
+func question(t testing.TB, name string) *authz.Question {
+	t.Helper()
+	return benchQuestion(t, name)
+}
