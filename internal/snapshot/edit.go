@@ -30,6 +30,7 @@ var (
 type Stored struct {
 	Key    Key
 	Text   []byte
+	Signed []byte        // the JWS that Text was read from; nil: it is not signed
 	Record *authz.Record // without extra fields
 	Fault  error
 }
