@@ -1,0 +1,459 @@
+package pdp
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"sluice/internal/authz"
+)
+
+// start is an engine with a policy set, at work until the test ends.
+func start(t testing.TB, o Options) *Engine {
+	t.Helper()
+	e := loaded(t, o)
+	ended := make(chan error, 1)
+	go func() { ended <- e.Run(t.Context()) }()
+	t.Cleanup(func() {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return e
+}
+
+// loaded is an engine with a policy set, not at work.
+func loaded(t testing.TB, o Options) *Engine {
+	t.Helper()
+	if o.Timeout == 0 {
+		o.Timeout = time.Minute
+	}
+	e, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// eventually looks until it holds, or fails the test when it took too long.
+func eventually(t *testing.T, within time.Duration, holds func() bool) {
+	t.Helper()
+	for began := time.Now(); !holds(); time.Sleep(time.Millisecond) {
+		if time.Since(began) > within {
+			t.Fatalf("it did not come true within %s", within)
+		}
+	}
+}
+
+func decideAs(t *testing.T, e *Engine, want authz.Code, reasons ...string) {
+	t.Helper()
+	d := e.Decide(t.Context(), question(t, "grants"))
+	if d.Code != want || d.Allow != (want == authz.CodeAllow) || !slices.Equal(d.Reasons, reasons) {
+		t.Errorf("got %v %s %v, want %s %v", d.Allow, d.Code, d.Reasons, want, reasons)
+	}
+}
+
+func TestTheZeroOptionsServeTheShippedPolicies(t *testing.T) {
+	e := start(t, Options{})
+	decideAs(t, e, authz.CodeAllow)
+	if err := e.Ready(); err != nil || e.Revision() == "" || len(e.Capabilities()) != 9 || !slices.IsSorted(e.Capabilities()) {
+		t.Errorf("%v %q %v", err, e.Revision(), e.Capabilities())
+	}
+}
+
+func TestNegativeOptionsAreRefused(t *testing.T) {
+	for _, o := range []Options{{Timeout: -1}, {Evaluators: -1}, {Queue: -1}, {Required: []string{""}}} {
+		if _, err := New(o); err == nil {
+			t.Errorf("%+v was taken", o)
+		}
+	}
+}
+
+func TestWithoutAPolicyEverythingIsDenied(t *testing.T) {
+	e, err := New(Options{Path: filepath.Join(t.TempDir(), "absent")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Reload(t.Context()); err == nil {
+		t.Error("an absent path was loaded")
+	}
+	q := question(t, "grants")
+	if d := e.Decide(t.Context(), q); d.Allow || d.Code != authz.CodeUnavailable || d.Reason != authz.ReasonPolicyNotLoaded {
+		t.Errorf("got %+v", d)
+	}
+	if ready, reason := e.Teardown(t.Context(), q); ready || reason != "POLICY_NOT_LOADED" {
+		t.Errorf("got %v %s", ready, reason)
+	}
+	if x := e.Explain(t.Context(), q); x.Decision.Allow || x.Decision.Reason != authz.ReasonPolicyNotLoaded {
+		t.Errorf("got %+v", x)
+	}
+	if err := e.Ready(); err == nil || !strings.Contains(err.Error(), "POLICY_NOT_LOADED") || !strings.Contains(err.Error(), "absent") {
+		t.Errorf("got %v", err)
+	}
+	if e.Revision() != "" || e.Capabilities() != nil || e.Effective(q.View.Snapshot, q.Live) != nil {
+		t.Error("something is known without a policy")
+	}
+}
+
+func TestATeamsReasonsAreKeptInOrderAndImproperOnesStillDeny(t *testing.T) {
+	long := strings.Repeat("é", 65) // 130 bytes
+	for rules, want := range map[string][]string{
+		`deny contains "b" if true` + "\n" + `deny contains "a" if true`: {"CUSTOM_DENY", "a", "b"},
+		`deny contains 7 if true`:                                   {"CUSTOM_DENY", "INVALID_REASON"},
+		`deny contains false if true`:                               {"CUSTOM_DENY", "INVALID_REASON"},
+		`deny contains "" if true`:                                  {"CUSTOM_DENY", "INVALID_REASON"},
+		`deny contains "` + long + `" if true`:                      {"CUSTOM_DENY", "INVALID_REASON"},
+		`deny contains input.request.path if true`:                  {"CUSTOM_DENY", "/v1/leases/lease-1/duplex"},
+		`deny contains input.request.headers["Accept-Language"][1]`: {"CUSTOM_DENY", "de"},
+	} {
+		decideAs(t, start(t, Options{Path: custom(rules).dir(t)}), authz.CodeDuplexDenied, want...)
+	}
+}
+
+func TestAnErrorInATeamsRulesIsADenial(t *testing.T) {
+	for name, rules := range map[string]string{
+		"a builtin that fails":    `deny contains "x" if to_number(input.request.method) == 1`,
+		"two values of one":       "deny contains \"x\" if pick(1) == 3\n\npick(x) := 1 if x > 0\n\npick(x) := 2 if x > 0",
+		"a value that conflicts":  "deny contains \"x\" if pick == 3\n\npick := 1 if input.version == 1\n\npick := 2 if input.version > 0",
+		"limits that fail":        `limits := {"idle_timeout_ms": to_number(input.request.method)} if true`,
+		"limits of two values":    "limits := {\"idle_timeout_ms\": 1} if input.version == 1\n\nlimits := {\"idle_timeout_ms\": 2} if input.version > 0",
+		"a division by nothing":   `deny contains "x" if 1 / (input.version - 1) == 1`,
+		"an error behind a match": "deny contains \"a\" if true\n\ndeny contains \"b\" if to_number(input.request.method) == 1",
+	} {
+		t.Run(name, func(t *testing.T) {
+			decideAs(t, start(t, Options{Path: custom(rules).dir(t)}), authz.CodeUnavailable, "EVALUATION_ERROR")
+		})
+	}
+}
+
+func TestAnErrorOfATeamsRulesCountsOnlyWhenItIsAsked(t *testing.T) {
+	e := start(t, Options{Path: custom(`deny contains "x" if to_number(input.request.method) == 1`).dir(t)})
+	if d := e.Decide(t.Context(), question(t, "lease-released")); d.Reason != "LEASE_NOT_ACTIVE" {
+		t.Errorf("got %+v", d)
+	}
+}
+
+func TestLimitsAreReadExactly(t *testing.T) {
+	second := authz.Limits{IdleTimeout: time.Second, MaxLifetime: 2 * time.Second, MaxMessageBytes: 3}
+	for limits, want := range map[string]authz.Limits{
+		`{}`: {},
+		`{"idle_timeout_ms": 1000, "max_lifetime_ms": 2000, "max_message_bytes": 3}`: second,
+		`{"max_lifetime_ms": 9223372036854775807}`:                                   {MaxLifetime: time.Duration(1<<63-1) / time.Millisecond * time.Millisecond},
+	} {
+		e := start(t, Options{Path: custom(`limits := ` + limits).dir(t)})
+		if d := e.Decide(t.Context(), question(t, "grants")); !d.Allow || d.Limits != want {
+			t.Errorf("%s: got %+v", limits, d)
+		}
+	}
+	for _, limits := range []string{`[]`, `"x"`, `{"idle_timeout_ms": 0}`, `{"idle_timeout_ms": -1}`, `{"idle_timeout_ms": 1.5}`, `{"idle_timeout_ms": "1"}`, `{"idle_timeout": 1}`, `{"max_message_bytes": 99999999999999999999}`} {
+		decideAs(t, start(t, Options{Path: custom(`limits := ` + limits).dir(t)}), authz.CodeUnavailable, "DECISION_MALFORMED")
+	}
+}
+
+func TestADecisionOfAnotherShapeIsADenial(t *testing.T) {
+	allow := `{"allow": true, "code": "ALLOW", "reason": "ALLOW", "reasons": [], "status": 200, "retryable": false, "message": ""}`
+	deny := `{"allow": false, "code": "SANDBOX_CAPABILITY_DENIED", "reason": "OWN", "reasons": ["OWN"], "status": 403, "retryable": false, "message": "x"}`
+	with := func(object, old, new string) string { return strings.Replace(object, old, new, 1) }
+	malformed := map[string]string{
+		"no object":             `true`,
+		"a list":                `[]`,
+		"nothing in it":         `{}`,
+		"allow alone":           `{"allow": true}`,
+		"allow as a word":       with(allow, "true", `"true"`),
+		"allow as a number":     with(allow, "true", `1`),
+		"allow as null":         with(allow, "true", `null`),
+		"a field too many":      with(allow, `{`, `{"more": 1, `),
+		"no message":            with(allow, `, "message": ""`, ``),
+		"a reason that is none": with(allow, `"reason": "ALLOW"`, `"reason": null`),
+		"allow with a denial":   with(allow, `"code": "ALLOW"`, `"code": "UNAUTHENTICATED"`),
+		"allow with reasons":    with(allow, `[]`, `["X"]`),
+		"allow with a status":   with(allow, `200`, `403`),
+		"allow and 200.0":       with(allow, `200`, `"200"`),
+		"deny with allow":       with(deny, `"SANDBOX_CAPABILITY_DENIED"`, `"ALLOW"`),
+		"deny with a new code":  with(deny, `"SANDBOX_CAPABILITY_DENIED"`, `"NO"`),
+		"deny without reasons":  with(deny, `["OWN"]`, `[]`),
+		"deny of another":       with(deny, `["OWN"]`, `["OTHER"]`),
+		"deny because ALLOW":    with(with(deny, `"OWN"`, `"ALLOW"`), `"OWN"`, `"ALLOW"`),
+		"reasons of no words":   with(deny, `["OWN"]`, `["OWN", 1]`),
+		"reasons too long":      with(deny, `["OWN"]`, `["OWN", "`+strings.Repeat("x", 129)+`"]`),
+		"reasons too many":      with(deny, `["OWN"]`, `["OWN"`+strings.Repeat(`, "x"`, 17)+`]`),
+		"reasons that are none": with(deny, `["OWN"]`, `"OWN"`),
+		"a status that is none": with(deny, `403`, `7`),
+	}
+	for name, decision := range malformed {
+		t.Run(name, func(t *testing.T) {
+			decideAs(t, replaced(t, "decision := "+decision), authz.CodeUnavailable, "DECISION_MALFORMED")
+		})
+	}
+	decideAs(t, replaced(t, "decision := "+allow), authz.CodeAllow)
+	decideAs(t, replaced(t, "decision := "+deny), authz.CodeCapabilityDenied, "OWN")
+	decideAs(t, replaced(t, "decision := 1 if false"), authz.CodeUnavailable, "DECISION_UNDEFINED")
+	decideAs(t, replaced(t, "decision := 1 if input.version == 1\n\ndecision := 2 if input.version > 0"), authz.CodeUnavailable, "DECISION_MALFORMED")
+	decideAs(t, replaced(t, "decision contains "+allow), authz.CodeUnavailable, "DECISION_MALFORMED")
+	decideAs(t, replaced(t, "decision[x] := "+allow+" if some x in [1, 2]"), authz.CodeUnavailable, "DECISION_MALFORMED")
+}
+
+// replaced is an engine whose decision is a team's own; the helpers are those
+// that explain looks at.
+func replaced(t *testing.T, decision string) *Engine {
+	t.Helper()
+	helpers := "\n"
+	for _, name := range []string{
+		"credential_current", "records_known", "environment_matches", "lease_current",
+		"worker_available", "worker_of_pinned_plugin", "methods_verified", "generation_kept",
+	} {
+		helpers += "\n" + name + " := true\n"
+	}
+	return start(t, Options{Replace: true, Path: files{"a.rego": "package sluice.authz\n\n" + decision + helpers}.dir(t)})
+}
+
+func TestWordsAndStatusFollowFromTheCode(t *testing.T) {
+	e := replaced(t, `decision := {"allow": false, "code": "UNAUTHENTICATED", "reason": "OWN", "reasons": ["OWN"], "status": 200, "retryable": true, "message": "a secret"}`)
+	d := e.Decide(t.Context(), question(t, "grants"))
+	if d.Status != 401 || d.Retryable || d.Message != "Authentication is required." {
+		t.Errorf("got %+v", d)
+	}
+}
+
+func TestAClassificationOfAnotherShapeGrantsNothing(t *testing.T) {
+	for name, classification := range map[string]string{
+		"undefined": `classification := {"a": 1} if input.version == 0`,
+		"truthy":    `classification := {"duplexCommandStream": {"granted": "true", "reason": "ALLOW"}}`,
+		"empty":     `classification := {}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			rules := "package sluice.capability\n\nlayers := []\n\nentries := []\n\n" + classification + "\n"
+			for _, name := range []string{"tenant_in_good_standing", "environment_active", "identity_agrees", "plugin_found"} {
+				rules += "\n" + name + " := true\n"
+			}
+			e := start(t, Options{Replace: true, Path: files{"a.rego": rules}.dir(t)})
+			if d := e.Decide(t.Context(), question(t, "grants")); d.Allow {
+				t.Errorf("got %+v", d)
+			}
+		})
+	}
+}
+
+// runaways do not end by themselves in any time that matters.
+var runaways = map[string]string{
+	"a comprehension":            `deny contains "x" if count([1 | some a in numbers.range(1, 30000); some b in numbers.range(1, 30000); a == b + 100000]) > 0`,
+	"a comprehension in a not":   `deny contains "x" if not count([1 | some a in numbers.range(1, 30000); some b in numbers.range(1, 30000); a == b + 100000]) == 0`,
+	"every":                      `deny contains "x" if { every a in numbers.range(1, 30000) { some b in numbers.range(1, 30000); b == 30000; a > 0 } }`,
+	"a builtin that counts on":   `deny contains "x" if count(numbers.range(1, 4000000000)) == 1`,
+	"a function of many answers": "deny contains \"x\" if { some a in numbers.range(1, 30000); some b in numbers.range(1, 30000); f(a, b) }\n\nf(a, b) if a * b < 0",
+}
+
+func TestARunawayRuleIsStoppedAndTheEvaluatorGoesOn(t *testing.T) {
+	for name, rules := range runaways {
+		t.Run(name, func(t *testing.T) {
+			const timeout = 50 * time.Millisecond
+			e := start(t, Options{Path: custom(rules).dir(t), Timeout: timeout, Evaluators: 1})
+			began := time.Now()
+			decideAs(t, e, authz.CodeUnavailable, "EVALUATION_TIMEOUT")
+			if took := time.Since(began); took < timeout || took > 5*time.Second {
+				t.Errorf("it took %s", took)
+			}
+			if d := e.Decide(t.Context(), question(t, "lease-released")); d.Reason != "LEASE_NOT_ACTIVE" && d.Reason != authz.ReasonEvaluationTimeout {
+				t.Errorf("then %+v", d)
+			}
+		})
+	}
+}
+
+func TestARecheckThatRanOutOfTimeIsTriedOnceMore(t *testing.T) {
+	const timeout = 30 * time.Millisecond
+	e := start(t, Options{Path: custom(runaways["a comprehension"]).dir(t), Timeout: timeout})
+	q := question(t, "grants")
+	q.Request.Phase = authz.Recheck
+	q.Request.Channel = &authz.ChannelFacts{Generation: q.Live.Generation}
+	began := time.Now()
+	if d := e.Decide(t.Context(), q); d.Reason != authz.ReasonEvaluationTimeout {
+		t.Errorf("got %+v", d)
+	}
+	if took := time.Since(began); took < 2*timeout {
+		t.Errorf("it took %s, once", took)
+	}
+}
+
+func TestAPanicIsADenialAndTheEvaluatorGoesOn(t *testing.T) {
+	e := start(t, Options{Evaluators: 1})
+	whole := e.set.Load()
+	broken := *whole
+	broken.compiler = nil
+	e.set.Store(&broken)
+	decideAs(t, e, authz.CodeUnavailable, "EVALUATION_ERROR")
+	q := question(t, "grants")
+	if ready, reason := e.Teardown(t.Context(), q); ready || reason != "EVALUATION_ERROR" {
+		t.Errorf("got %v %s", ready, reason)
+	}
+	if x := e.Explain(t.Context(), q); x.Decision.Reason != authz.ReasonEvaluationError {
+		t.Errorf("got %+v", x)
+	}
+	e.set.Store(whole)
+	decideAs(t, e, authz.CodeAllow)
+}
+
+func TestAFullQueueRefusesAtOnce(t *testing.T) {
+	e := loaded(t, Options{Queue: 1}) // nobody evaluates
+	ctx, cancel := context.WithCancel(t.Context())
+	waits := make(chan authz.Decision)
+	go func() { waits <- e.Decide(ctx, question(t, "grants")) }()
+	eventually(t, time.Minute, func() bool { return len(e.opens.queue) == 1 })
+	decideAs(t, e, authz.CodeUnavailable, "EVALUATION_BUSY")
+	cancel()
+	if d := <-waits; d.Allow || d.Reason != authz.ReasonEvaluationBusy {
+		t.Errorf("a caller that gave up got %+v", d)
+	}
+}
+
+func TestRechecksHaveALaneOfTheirOwn(t *testing.T) {
+	e := loaded(t, Options{Queue: 1})
+	e.opens.queue <- new(job) // it stays full
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var all sync.WaitGroup
+	all.Go(func() { e.serve(ctx, e.rechecks) })
+	q := question(t, "recheck-new-generation")
+	if d := e.Decide(t.Context(), q); d.Reason != authz.ReasonWorkerChanged {
+		t.Errorf("got %+v", d)
+	}
+	cancel()
+	all.Wait()
+}
+
+func TestWhenTheEngineEndsWaitingQuestionsAreDenied(t *testing.T) {
+	e := loaded(t, Options{})
+	waits := make(chan authz.Decision)
+	go func() { waits <- e.Decide(t.Context(), question(t, "grants")) }()
+	eventually(t, time.Minute, func() bool { return len(e.opens.queue) == 1 })
+	close(e.stopped)
+	if d := <-waits; d.Allow || d.Reason != authz.ReasonEvaluationBusy {
+		t.Errorf("got %+v", d)
+	}
+}
+
+// A builtin may not listen. Its caller does not wait for it.
+func TestAnEvaluationThatDoesNotStopIsNotWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, retries := range []bool{false, true} {
+			l := &lane{queue: make(chan *job, 1), timeout: 50 * time.Millisecond, retries: retries}
+			go func() {
+				j := <-l.queue
+				time.Sleep(30 * time.Millisecond) // it waited its turn
+				j.started.Store(time.Now().UnixNano())
+			}()
+			j := &job{done: make(chan struct{}, 1), overrun: time.NewTimer(time.Hour)}
+			began := time.Now()
+			reason := l.ask(t.Context(), nil, j)
+			took := time.Since(began)
+			want := 30*time.Millisecond + 70*time.Millisecond
+			if retries {
+				want += 70 * time.Millisecond
+			}
+			if reason != authz.ReasonEvaluationTimeout || !j.abandoned.Load() || took != want {
+				t.Errorf("%s after %s, want %s", reason, took, want)
+			}
+		}
+	})
+}
+
+func TestASwapCountsFromTheNextDecisionOn(t *testing.T) {
+	var swaps atomic.Int32
+	dir := custom(`deny contains "no" if false`).dir(t)
+	e := start(t, Options{Path: dir, OnSwap: func() { swaps.Add(1) }})
+	q := question(t, "grants") // one snapshot, which keeps what was derived from it
+	if d := e.Decide(t.Context(), q); !d.Allow {
+		t.Fatalf("got %+v", d)
+	}
+	first := e.Revision()
+	custom(`deny contains "yes" if true`).write(t, dir)
+	if err := e.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if d := e.Decide(t.Context(), q); d.Reason != "CUSTOM_DENY" {
+		t.Errorf("got %+v", d)
+	}
+	if err := e.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if swaps.Load() != 1 || e.Revision() == first {
+		t.Errorf("%d swaps, revision %s", swaps.Load(), e.Revision())
+	}
+}
+
+func TestAClassificationNeverOutlivesItsPolicySet(t *testing.T) {
+	dir := t.TempDir()
+	e := start(t, Options{Path: dir, Replace: true})
+	q := question(t, "grants")
+	if d := e.Decide(t.Context(), q); !d.Allow {
+		t.Fatalf("got %+v", d)
+	}
+	if got := e.Effective(q.View.Snapshot, q.Live); !slices.Contains(got, authz.DuplexCommandStream) {
+		t.Errorf("got %v", got)
+	}
+	tables, err := os.ReadFile("../../policies/sluice/tables/data.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	narrower := strings.Replace(string(tables), `"lease_policy": ["reusableLeases"`, `"lease_policy": ["reusableLeases", "duplexCommandStream"`, 1)
+	files{"sluice/tables/data.json": narrower}.write(t, dir)
+	if err := e.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := e.Effective(q.View.Snapshot, q.Live); got != nil {
+		t.Errorf("the old set's word counts: %v", got)
+	}
+	if d := e.Decide(t.Context(), q); d.Reason != "NARROWED" {
+		t.Errorf("got %+v", d)
+	}
+}
+
+// Once Reload has returned, nothing is decided by the old set any more.
+func TestNoDecisionUnderLoadIsTheOldSetsAfterTheSwap(t *testing.T) {
+	dir := custom("deny contains \"no\" if false").dir(t)
+	e := start(t, Options{Path: dir})
+	var swapped atomic.Bool
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			q := question(t, "grants")
+			for range 200 {
+				after := swapped.Load()
+				if d := e.Decide(t.Context(), q); after && d.Allow {
+					t.Error("an allow after the swap")
+					return
+				}
+			}
+		})
+	}
+	custom("deny contains \"yes\" if true").write(t, dir)
+	if err := e.Reload(t.Context()); err != nil {
+		t.Error(err)
+	}
+	swapped.Store(true)
+	all.Wait()
+	decideAs(t, e, authz.CodeDuplexDenied, "CUSTOM_DENY", "yes")
+}
+
+func TestABadSetLeavesTheOldOneAtWork(t *testing.T) {
+	dir := custom(`deny contains "old" if true`).dir(t)
+	e := start(t, Options{Path: dir})
+	custom(`deny contains "new" if if`).write(t, dir)
+	if err := e.Reload(t.Context()); err == nil || !strings.Contains(err.Error(), "team.rego:3:") {
+		t.Errorf("got %v", err)
+	}
+	if err := e.Ready(); err != nil {
+		t.Error(err)
+	}
+	decideAs(t, e, authz.CodeDuplexDenied, "CUSTOM_DENY", "old")
+}
