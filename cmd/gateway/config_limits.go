@@ -58,7 +58,6 @@ func fixedLimits() []Limit {
 		fixed("close reason", "123 bytes", "of a WebSocket close frame"),
 		fixed("custom reasons", "16 of 128 bytes", "more are left out, longer ones replaced"),
 		fixed("configuration size", Size(maxConfigBytes).String(), "a larger file is refused"),
-		fixed("kept decisions", "10000", "the last ones, for the admin listener"),
 	}
 }
 

@@ -239,6 +239,7 @@ func (g *gateway) run(ctx, cut context.Context) error {
 	background(g.register.Run)
 	background(g.watchTokens)
 	background(g.watchConfig)
+	background(trimWhenIdle)
 
 	logged, stopLog := context.WithCancel(context.Background())
 	defer stopLog()

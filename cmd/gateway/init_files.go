@@ -35,7 +35,7 @@ listen:
 probes:
   address: 127.0.0.1:%s           # /livez, /readyz, /metrics
 admin:
-  address: 127.0.0.1:%s           # records, channels, decisions; needs the admin token
+  address: 127.0.0.1:%s           # records, channels, explain; needs the admin token
 
 # The facts that decide: one JSON file for each record.
 #   records/control.json            the kill switch ("duplexEnabled") and suspended tenants

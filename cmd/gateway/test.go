@@ -155,7 +155,7 @@ func coverageOf(report cover.Report, shipped string) *coverageReport {
 	out := &coverageReport{Percent: 100, Missed: []string{}}
 	covered, missed := 0, 0
 	for name, file := range report.Files {
-		if shipped != "" && strings.HasPrefix(name, shipped) {
+		if shipped != "" && strings.HasPrefix("/"+strings.TrimPrefix(name, "/"), shipped) {
 			continue
 		}
 		covered += file.CoveredLines
@@ -198,7 +198,7 @@ func loadTests(dirs []string) (map[string]*ast.Module, storage.Store, string, fu
 	if err != nil {
 		return nil, nil, "", cleanup, fmt.Errorf("load the tests: %w", err)
 	}
-	return modules, store, strings.TrimPrefix(shipped, "/"), cleanup, nil
+	return modules, store, shipped, cleanup, nil
 }
 
 // withoutSchemas hides the schema, which would be loaded as data.
