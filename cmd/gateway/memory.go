@@ -3,7 +3,7 @@ package main
 import (
 	"context"
 	"runtime/debug"
-	"runtime/metrics"
+	runtimemetrics "runtime/metrics"
 	"time"
 )
 
@@ -45,11 +45,11 @@ type heapReading struct {
 
 // read reads and returns what was allocated since it was last called.
 func (h *heapReading) read() uint64 {
-	samples := []metrics.Sample{
+	samples := []runtimemetrics.Sample{
 		{Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/heap/live:bytes"},
 		{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/unused:bytes"}, {Name: "/memory/classes/heap/free:bytes"},
 	}
-	metrics.Read(samples)
+	runtimemetrics.Read(samples)
 	before := h.allocated
 	h.allocated, h.live = samples[0].Value.Uint64(), samples[1].Value.Uint64()
 	h.held = samples[2].Value.Uint64() + samples[3].Value.Uint64() + samples[4].Value.Uint64()
