@@ -50,7 +50,7 @@ func startBench(b *testing.B) *benchGateway {
 	var running sync.WaitGroup
 	running.Go(func() { _ = g.run(ctx, ctx) })
 	bench := &benchGateway{gateway: g, address: g.data.Addr().String()}
-	bench.constant = serveConstant(b, &running, g, "http://"+strings.TrimPrefix(s.url, "http://"))
+	bench.constant = serveConstant(b, g, "http://"+strings.TrimPrefix(s.url, "http://"))
 	b.Cleanup(func() {
 		cancel()
 		running.Wait()
@@ -85,7 +85,7 @@ func (c *constant) Look(context.Context, *authz.Request) (map[authz.Capability]b
 	return nil, authz.Decision{}
 }
 
-func serveConstant(b *testing.B, running *sync.WaitGroup, g *gateway, worker string) string {
+func serveConstant(b *testing.B, g *gateway, worker string) string {
 	b.Helper()
 	c := &constant{records: recorders{g.metrics, g.decisions}, decision: authz.Decision{
 		Allow: true, Code: authz.CodeAllow, Reason: authz.ReasonAllow, Status: 200,
@@ -108,8 +108,15 @@ func serveConstant(b *testing.B, running *sync.WaitGroup, g *gateway, worker str
 		b.Fatal(err)
 	}
 	server := proxy.NewServer(proxy.ServerOptions{Handler: p, MaxHeaderBytes: 64 << 10, HeaderTimeout: 5 * time.Second, Log: g.log})
-	running.Go(func() { _ = server.Serve(l) })
-	b.Cleanup(func() { _ = server.Close() })
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = server.Serve(l)
+	}()
+	b.Cleanup(func() {
+		_ = server.Close()
+		<-served
+	})
 	return l.Addr().String()
 }
 
