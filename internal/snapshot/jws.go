@@ -101,7 +101,7 @@ func decodePart(part []byte, limit int) ([]byte, error) {
 
 // headerTypes are the members of the header, all required.
 var headerTypes = []fieldType{
-	{"alg", true, isString}, {"kid", true, isKid}, {"typ", true, isSignedType},
+	{"alg", true, isAlgorithm}, {"kid", true, isKid}, {"typ", true, isSignedType},
 	{"kind", true, isString}, {"id", true, isString}, {"iat", true, isSeconds}, {"exp", true, isSeconds},
 }
 
@@ -159,6 +159,13 @@ const maxKid = 128
 
 // validKid reports 1 to 128 visible ASCII characters.
 func validKid(s string) bool { return len(s) <= maxKid && ValidToken(s) }
+
+func isAlgorithm(n *node) *Fault {
+	if _, known := algorithms[n.str]; n.kind != jsontext.KindString || !known {
+		return wrong(n, "is none of EdDSA, ES256")
+	}
+	return nil
+}
 
 func isKid(n *node) *Fault {
 	if n.kind != jsontext.KindString || !validKid(n.str) {
