@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/alecthomas/kong"
 )
@@ -168,14 +167,4 @@ func (a *app) writeJSON(v any) error {
 		return fmt.Errorf("write the answer: %w", err)
 	}
 	return nil
-}
-
-// onTerminal says whether w is a terminal, where progress may be shown.
-func onTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }

@@ -36,7 +36,7 @@ func (c *demoCommand) Run(a *app) error {
 		return fmt.Errorf("start the demo: %w", err)
 	}
 	defer d.stop()
-	d.play(ctx)
+	d.play()
 	if d.failed > 0 {
 		fmt.Fprintf(a.stdout, "\n%d of the steps did not do what they should.\n", d.failed)
 		return errNo

@@ -12,7 +12,7 @@ import (
 )
 
 // play tells the story, step by step; a step that goes wrong is counted.
-func (d *demo) play(ctx context.Context) {
+func (d *demo) play() {
 	d.say("Sluice stands in front of sandbox workers and decides who gets a channel into which sandbox,")
 	d.say("and for how long. Here are a gateway, two workers, and three callers: alice and carol of the")
 	d.say("tenant acme, and bob of globex.")

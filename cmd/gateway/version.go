@@ -67,6 +67,3 @@ func buildVersion() versionInfo {
 	info.Version, info.Commit = cmp.Or(info.Version, "(devel)"), cmp.Or(info.Commit, "unknown")
 	return info
 }
-
-// version is the binary's own version, for logs and labels.
-func version() string { return buildVersion().Version }

@@ -8,6 +8,7 @@ import (
 // Kind names a kind of record.
 type Kind string
 
+// The kinds of records.
 const (
 	KindLease       Kind = "lease"
 	KindEnvironment Kind = "environment"

@@ -19,6 +19,7 @@ const (
 // Phase says when in the life of a channel a decision is taken.
 type Phase string
 
+// The phases.
 const (
 	Open    Phase = "open"    // before the worker is contacted in any way
 	Admit   Phase = "admit"   // the worker answered, the caller has seen nothing yet
@@ -28,6 +29,7 @@ const (
 // ChannelKind is the transport form of a route.
 type ChannelKind string
 
+// The kinds of channels, and the two that are judged like them and are none.
 const (
 	Duplex       ChannelKind = "duplex"
 	Stream       ChannelKind = "stream"

@@ -13,6 +13,7 @@ import (
 // Mode is how workers are asked (workers.link).
 type Mode string
 
+// The modes.
 const (
 	Auto     Mode = "auto"   // watch where the worker offers it, else probe
 	Watch    Mode = "watch"  // one stream for each worker in use
