@@ -31,6 +31,7 @@ fields := [
 	["snapshot/state", "SNAPSHOT_STALE", "SNAPSHOT_STALE"],
 	["snapshot/lease", "SNAPSHOT_MISSING", "SNAPSHOT_MISSING"],
 	["snapshot/control", "SNAPSHOT_MISSING", "SNAPSHOT_MISSING"],
+	["snapshot/control/revision", "SNAPSHOT_MISSING", "ALLOW"],
 	["snapshot/malformed", "RECORD_MALFORMED", "RECORD_MALFORMED"],
 	["snapshot/lease/tenantId", "TENANT_MISMATCH", "TENANT_MISMATCH"],
 	["snapshot/lease/environmentId", "ENVIRONMENT_MISMATCH", "ENVIRONMENT_MISMATCH"],

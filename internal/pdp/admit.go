@@ -90,13 +90,20 @@ func admitData(shipped, team *source, replace bool) error {
 	return nil
 }
 
-// makeRoom drops from the shipped set what the team's replaces.
+// explained are the packages that the shipped explanation looks into.
+var explained = []string{"data.sluice.authz", "data.sluice.capability"}
+
+// makeRoom drops from the shipped set what the team's replaces. The shipped
+// explanation does not explain other gates than the shipped ones.
 func makeRoom(shipped, team *source) {
 	brought := map[string]bool{}
 	for _, m := range team.modules {
 		if name := m.Package.Path.String(); ownedBySluice(name) && name != teamPackage {
 			brought[name] = true
 		}
+	}
+	if slices.ContainsFunc(explained, func(name string) bool { return brought[name] }) {
+		brought["data.sluice.explain"] = true
 	}
 	for file, m := range shipped.modules {
 		if brought[m.Package.Path.String()] {

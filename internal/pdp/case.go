@@ -37,10 +37,12 @@ func ReadCase(line []byte, extraFields []string) (*authz.Question, error) {
 		View:           authz.View{Fresh: !set(c["stale"]) || string(c["stale"]) == "false", Confirmed: now},
 		WorkersEnabled: !set(c["workersEnabled"]) || string(c["workersEnabled"]) == "true",
 	}
-	if q.Request.Phase != authz.Open {
-		q.Request.Channel = &authz.ChannelFacts{ID: "case", OpenedAt: now, Generation: text(c["openedGeneration"])}
-	}
 	q.View.Snapshot = joinCase(q.Request.LeaseID, records, extraFields)
+	if q.Request.Phase != authz.Open { // the channel is one with the lease's worker
+		q.Request.Channel = &authz.ChannelFacts{
+			ID: "case", OpenedAt: now, WorkerID: q.View.Snapshot.WorkerID(), Generation: text(c["openedGeneration"]),
+		}
+	}
 	if q.Request.Channel != nil {
 		q.Request.Channel.WorkerID = q.View.Snapshot.WorkerID()
 	}

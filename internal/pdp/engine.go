@@ -23,6 +23,7 @@ type Engine struct {
 
 	reload sync.Mutex // one at a time
 	fault  atomic.Pointer[error]
+	seen   atomic.Pointer[string] // the path's state when it was last read
 }
 
 // New returns an engine without a policy set: Reload or Run loads one. It
@@ -126,6 +127,10 @@ func (e *Engine) Effective(s *authz.Snapshot, live *authz.Live) []authz.Capabili
 func (e *Engine) Reload(ctx context.Context) error {
 	e.reload.Lock()
 	defer e.reload.Unlock()
+	if e.options.Path != "" {
+		state := pathState(e.options.Path) // before it is read: a change meanwhile is another state
+		e.seen.Store(&state)
+	}
 	set, err := buildSet(ctx, e.options)
 	e.options.OnReload(err)
 	if err != nil {
@@ -161,9 +166,7 @@ func (e *Engine) Run(ctx context.Context) error {
 		}
 	}
 	if e.set.Load() == nil {
-		if err := e.Reload(ctx); err != nil {
-			e.options.Log.Error("policies refused", "error", err)
-		}
+		e.reloadLogged(ctx)
 	}
 	return e.follow(ctx)
 }

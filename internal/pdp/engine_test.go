@@ -19,8 +19,8 @@ import (
 func start(t testing.TB, o Options) *Engine {
 	t.Helper()
 	e := loaded(t, o)
-	ended := make(chan error, 1)
-	go func() { ended <- e.Run(t.Context()) }()
+	ended, ctx := make(chan error, 1), t.Context()
+	go func() { ended <- e.Run(ctx) }()
 	t.Cleanup(func() {
 		if err := <-ended; err != nil {
 			t.Error(err)
@@ -203,18 +203,17 @@ func TestADecisionOfAnotherShapeIsADenial(t *testing.T) {
 	decideAs(t, replaced(t, "decision[x] := "+allow+" if some x in [1, 2]"), authz.CodeUnavailable, "DECISION_MALFORMED")
 }
 
-// replaced is an engine whose decision is a team's own; the helpers are those
-// that explain looks at.
+// replaced is an engine whose decision is a team's own.
 func replaced(t *testing.T, decision string) *Engine {
 	t.Helper()
-	helpers := "\n"
-	for _, name := range []string{
-		"credential_current", "records_known", "environment_matches", "lease_current",
-		"worker_available", "worker_of_pinned_plugin", "methods_verified", "generation_kept",
-	} {
-		helpers += "\n" + name + " := true\n"
+	return start(t, Options{Replace: true, Path: files{"a.rego": "package sluice.authz\n\n" + decision + "\n"}.dir(t)})
+}
+
+func TestReplacedGatesAreNotExplainedByTheShippedOnes(t *testing.T) {
+	e := replaced(t, `decision := {"allow": false, "code": "UNAUTHENTICATED", "reason": "OWN", "reasons": ["OWN"], "status": 401, "retryable": false, "message": ""}`)
+	if x := e.Explain(t.Context(), question(t, "grants")); x.Decision.Reason != "OWN" || len(x.Gates) != 0 {
+		t.Errorf("got %+v", x)
 	}
-	return start(t, Options{Replace: true, Path: files{"a.rego": "package sluice.authz\n\n" + decision + helpers}.dir(t)})
 }
 
 func TestWordsAndStatusFollowFromTheCode(t *testing.T) {
@@ -232,10 +231,7 @@ func TestAClassificationOfAnotherShapeGrantsNothing(t *testing.T) {
 		"empty":     `classification := {}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			rules := "package sluice.capability\n\nlayers := []\n\nentries := []\n\n" + classification + "\n"
-			for _, name := range []string{"tenant_in_good_standing", "environment_active", "identity_agrees", "plugin_found"} {
-				rules += "\n" + name + " := true\n"
-			}
+			rules := "package sluice.capability\n\n" + classification + "\n"
 			e := start(t, Options{Replace: true, Path: files{"a.rego": rules}.dir(t)})
 			if d := e.Decide(t.Context(), question(t, "grants")); d.Allow {
 				t.Errorf("got %+v", d)

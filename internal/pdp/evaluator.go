@@ -149,7 +149,7 @@ func (e *Engine) work(j *job, l *lane, evaluation *evaluation) {
 			return
 		}
 		j.result = e.try(set, j, l.timeout, evaluation)
-		if l.retries && j.result.decision.Reason == authz.ReasonEvaluationTimeout {
+		if l.retries && j.result.decision.Reason == authz.ReasonEvaluationTimeout && !j.abandoned.Load() {
 			j.result = e.try(set, j, l.timeout, evaluation)
 		}
 		if e.set.Load() == set {

@@ -14,8 +14,8 @@ import (
 // Explanation says how a decision came about.
 type Explanation struct {
 	Decision ExplainedDecision `json:"decision"`
-	// Gates are all 32, in order, each judged on its own; it is empty when the
-	// gates could not be judged.
+	// Gates are all 32, in order, each judged on its own; it is empty when they
+	// could not be judged, or are not the shipped ones.
 	Gates []ExplainedGate `json:"gates"`
 	// Effective lists what the lease could do now, sorted.
 	Effective []authz.Capability `json:"effective"`
@@ -79,6 +79,9 @@ func (s *policySet) explain(q *authz.Question, e *evaluation) *Explanation {
 	}
 	if classification, err := s.classify(q, e); err == nil && classification != nil {
 		x.Effective = s.effective(classification, q.Live)
+	}
+	if s.failing == nil {
+		return x
 	}
 	input, err := inputTerm(q, nil, nil)
 	if err != nil {

@@ -5,13 +5,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
 )
 
 const (
-	settle   = 200 * time.Millisecond // quiet time before a changed directory is read
+	settle   = 200 * time.Millisecond // from the first notice of a change to reading it
 	backStop = 3 * time.Second        // between looks at a path that reported nothing
 )
 
@@ -29,62 +30,81 @@ func (e *Engine) follow(ctx context.Context) error {
 		return fmt.Errorf("watching policies: %w", err)
 	}
 	defer func() { _ = watcher.Close() }()
-	seen := e.look(watcher)
-	timer := time.NewTimer(backStop)
+	e.watch(watcher)
+	timer := time.NewTimer(settle) // what changed before it was watched is seen at once
 	defer timer.Stop()
+	settling := false
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case _, ok := <-watcher.Events:
-			if ok {
+		case <-watcher.Events:
+			if !settling { // a neighbour that never rests does not put it off
+				settling = true
 				timer.Reset(settle)
 			}
-		case err, ok := <-watcher.Errors:
-			if ok {
-				e.options.Log.Warn("watching policies", "error", err)
-			}
+		case err := <-watcher.Errors:
+			e.options.Log.Warn("watching policies", "error", err)
 		case <-timer.C:
-			if now := e.look(watcher); now != seen || e.set.Load() == nil {
-				seen = now
+			e.watch(watcher)
+			if seen := e.seen.Load(); seen == nil || *seen != pathState(e.options.Path) || e.set.Load() == nil {
 				e.reloadLogged(ctx)
 			}
+			settling = false
 			timer.Reset(backStop)
 		}
 	}
 }
 
+// reloadLogged reloads, and logs a fault once as long as it stays the same.
 func (e *Engine) reloadLogged(ctx context.Context) {
-	if err := e.Reload(ctx); err != nil {
-		e.options.Log.Error("policies refused, the old ones stay", "error", err)
+	before := e.fault.Load()
+	err := e.Reload(ctx)
+	if err != nil && (before == nil || (*before).Error() != err.Error()) {
+		e.options.Log.Error("policies refused", "error", err, "active", e.Revision())
 	}
 }
 
-// look describes the state of the path, and watches its directories.
-func (e *Engine) look(watcher *fsnotify.Watcher) string {
-	path := e.options.Path
-	_ = watcher.Add(filepath.Dir(path)) // a path that is replaced by rename; not there yet is seen by the back-stop
-	state := ""
-	var walk func(name string, depth int)
-	walk = func(name string, depth int) {
-		info, err := os.Stat(name)
+// watch asks for notices of the path's directories, and of the one that it
+// stands in. What cannot be watched is left to the back-stop.
+func (e *Engine) watch(watcher *fsnotify.Watcher) {
+	_ = watcher.Add(filepath.Dir(e.options.Path))
+	walkPath(e.options.Path, 0, func(name string, info os.FileInfo, _ error) {
+		if info != nil && info.IsDir() {
+			_ = watcher.Add(name)
+		}
+	})
+}
+
+// pathState describes every file of the path: it is another string when any of
+// them is another one.
+func pathState(path string) string {
+	var state strings.Builder
+	walkPath(path, 0, func(name string, info os.FileInfo, err error) {
 		if err != nil {
-			state += fmt.Sprintf("%s: %v\n", name, err)
+			fmt.Fprintf(&state, "%s: %v\n", name, err)
 			return
 		}
-		real, _ := filepath.EvalSymlinks(name)
-		state += fmt.Sprintf("%s %s %d %d\n", name, real, info.Size(), info.ModTime().UnixNano())
-		if !info.IsDir() || depth > 16 {
-			return
-		}
-		_ = watcher.Add(name)
-		entries, _ := os.ReadDir(name)
-		for _, entry := range entries {
-			if entry.Name()[0] != '.' {
-				walk(filepath.Join(name, entry.Name()), depth+1)
-			}
+		target, _ := filepath.EvalSymlinks(name)
+		fmt.Fprintf(&state, "%s %s %s %d %d\n", name, target, info.Mode(), info.Size(), info.ModTime().UnixNano())
+	})
+	return state.String()
+}
+
+// walkPath visits what loadTree would read, links followed.
+func walkPath(name string, depth int, visit func(string, os.FileInfo, error)) {
+	info, err := os.Stat(name)
+	visit(name, info, err)
+	if err != nil || !info.IsDir() || depth > maxDepth {
+		return
+	}
+	entries, err := os.ReadDir(name)
+	if err != nil {
+		visit(name, nil, err)
+	}
+	for _, entry := range entries {
+		if !strings.HasPrefix(entry.Name(), ".") {
+			walkPath(filepath.Join(name, entry.Name()), depth+1, visit)
 		}
 	}
-	walk(path, 0)
-	return state
 }

@@ -25,6 +25,10 @@ import (
 // mistake, and would be compiled again at every change.
 const maxSource = 64 << 20
 
+// maxDepth bounds the directories of a policy source: deeper are only links in
+// a circle.
+const maxDepth = 16
+
 // source is what one place (the binary, a directory, a bundle) holds, parsed
 // and not yet compiled.
 type source struct {
@@ -78,7 +82,7 @@ func loadTree(tree fs.FS, root, shown string, caps *ast.Capabilities) (*source, 
 // filesBelow lists files in order of their names; links are followed, but no
 // deeper than a tree of policies is.
 func filesBelow(tree fs.FS, dir string, depth int, errs *[]error) []string {
-	if depth > 16 {
+	if depth > maxDepth {
 		*errs = append(*errs, fmt.Errorf("%s: directories are nested too deep", dir))
 		return nil
 	}

@@ -60,8 +60,8 @@ func runEngine(t testing.TB, o pdp.Options) *pdp.Engine {
 	if err := e.Reload(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- e.Run(t.Context()) }()
+	ended, ctx := make(chan error, 1), t.Context()
+	go func() { ended <- e.Run(ctx) }()
 	t.Cleanup(func() {
 		if err := <-ended; err != nil {
 			t.Error(err)

@@ -25,10 +25,10 @@ import rego.v2
 # entrypoint: true
 decision := granted if {
 	# the caller: 2; the facts: 4 to 6; the scope: 7 to 9
-	is_number(input.now_ns)
+	not input.now_ns == null
 	input.principal.expires_at_ns > input.now_ns or not input.principal.expires_at_ns != null
 	input.snapshot.state == "fresh"
-	is_object(input.snapshot.control)
+	_ = input.snapshot.control.revision
 	input.snapshot.malformed == []
 	input.snapshot.lease.tenantId == input.principal.tenantId
 	input.request.environment_id == input.snapshot.lease.environmentId or not input.request.environment_id != null
@@ -126,17 +126,18 @@ first_failing := "UNAUTHENTICATED" if {
 	not generation_kept
 }
 
-# Gate 2: a credential without an expiry does not expire. (Without a clock, 5 >
-# null, and nothing would.)
+# Gate 2: a credential without an expiry does not expire. (By Rego's order of
+# types 5 > null: without a clock nothing would.)
 credential_current if {
-	is_number(input.now_ns)
+	not input.now_ns == null
 	input.principal.expires_at_ns > input.now_ns or not input.principal.expires_at_ns != null
 }
 
-# Gate 5: a malformed record is known to be there, and is the next gate's.
+# Gate 5: every record has a revision. A malformed one is known to be there, and
+# is the next gate's.
 records_known if {
 	is_object(input.snapshot.lease) or "lease" in input.snapshot.malformed
-	is_object(input.snapshot.control) or "control" in input.snapshot.malformed
+	{ _ = input.snapshot.control.revision } or "control" in input.snapshot.malformed
 }
 
 # Gate 8: the request need not name an environment.
