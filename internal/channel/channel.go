@@ -37,6 +37,7 @@ type Channel struct {
 	lost      func() *Ending // says whether a peer is gone without a word; nil: nobody knows
 	request   authz.Request
 	decision  authz.Decision // the last one
+	sweep     *sweep         // the change of everything that asks for a recheck; nil: a change of its own
 	since     time.Time      // when the change that asks for a recheck was noticed
 	rechecked time.Time
 	timer     *time.Timer
@@ -103,6 +104,14 @@ func (c *Channel) Commit(admitted authz.Decision, cut func(), lost func() *Endin
 	c.Touch()
 	c.armLocked()
 	return true
+}
+
+// Withdrawn notes that a committed channel did not open after all: its caller
+// is refused and saw no answer of the worker's.
+func (c *Channel) Withdrawn() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.committed = false
 }
 
 // End tells the channel to end; the first call wins and reports true.
@@ -193,15 +202,15 @@ func (c *Channel) info() Info {
 }
 
 // question is the channel's request as a recheck asks it.
-func (c *Channel) question(callers authz.Callers) (authz.Request, time.Time) {
+func (c *Channel) question(callers authz.Callers) (authz.Request, time.Time, *sweep) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	req := c.request
 	req.Phase = authz.Recheck
 	req.Principal = callers.Current(req.Principal)
-	since := c.since
-	c.since = time.Time{}
-	return req, since
+	since, s := c.since, c.sweep
+	c.since, c.sweep = time.Time{}, nil
+	return req, since, s
 }
 
 // settle keeps an allowing recheck.

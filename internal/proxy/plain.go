@@ -41,18 +41,24 @@ func (x *exchange) stream(ctx context.Context, ch *channel.Channel, d authz.Deci
 	answer, refused := x.roundTrip(ctx, ch, d, func(admitted authz.Decision) bool {
 		return admitted.Allow && ch.Commit(admitted, cut.now, nil)
 	})
+	if refused == nil && !cut.of(answer.Body) {
+		answer.close()
+		told := ended(ch.Ending())
+		refused = &told
+	}
 	if refused != nil {
 		cut.over()
+		ch.Withdrawn()
 		x.refuse(*refused)
 		return false
 	}
 	defer ch.Done()
 	defer answer.close()
-	cut.of(answer.Body)
 	x.writeHead(answer)
 	if !answer.only {
 		_ = http.NewResponseController(x.w).Flush()
 	}
+	cut.shown()
 	x.proxy.opened(time.Since(x.started))
 
 	err := x.copyBody(answer, func(n int) {
@@ -99,8 +105,10 @@ func (x *exchange) breakOff(err error) {
 }
 
 // streamCut stops a stream: it takes the worker away and frees a writer that
-// waits for a caller who does not read. A gRPC caller gets the grace to take
-// its trailers.
+// waits for a caller who does not read. Before there is an answer of the
+// worker's, the caller is still to be refused in words; its head is finished
+// inside the grace, so that no caller is left without either. A gRPC caller
+// gets the grace to take its trailers.
 type streamCut struct {
 	cancel     context.CancelFunc
 	controller *http.ResponseController
@@ -111,17 +119,26 @@ type streamCut struct {
 	cut      bool
 	finished bool
 	body     io.Closer // the worker's answer, once it is there
+	head     bool      // is out
 }
 
-// of names the answer that is to be stopped. Ending the request's context is
-// not enough: HTTP/2's client does not see that while it waits for more of
-// the caller's body.
-func (s *streamCut) of(body io.Closer) {
+// of names the answer that is to be stopped, and is false when the stream was
+// cut before. Ending the request's context is not enough: HTTP/2's client does
+// not see that while it waits for more of the caller's body.
+func (s *streamCut) of(body io.Closer) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.body = body
+	return !s.cut
+}
+
+// shown says that the answer's head is out.
+func (s *streamCut) shown() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.head = true
 	if s.cut {
-		_ = body.Close()
+		s.freeLocked()
 	}
 }
 
@@ -135,9 +152,13 @@ func (s *streamCut) now() {
 	s.cancel()
 	if s.body != nil {
 		_ = s.body.Close() // the context is over: it does not wait
+		s.freeLocked()
 	}
+}
+
+func (s *streamCut) freeLocked() {
 	deadline := time.Unix(1, 0)
-	if s.grpc {
+	if s.grpc || !s.head {
 		deadline = time.Now().Add(s.grace)
 	}
 	_ = s.controller.SetWriteDeadline(deadline)
