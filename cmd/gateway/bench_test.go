@@ -79,6 +79,10 @@ func (c *constant) Authorize(_ context.Context, req *authz.Request, reserve func
 	return d
 }
 
+func (c *constant) Kin(context.Context, *authz.Request) (authz.Kinship, bool) {
+	return authz.Kinship{}, false
+}
+
 func (c *constant) Refuse(_ *authz.Request, d authz.Decision) authz.Decision { return d }
 
 func (c *constant) Look(context.Context, *authz.Request) (map[authz.Capability]bool, authz.Decision) {

@@ -59,6 +59,15 @@ func (t tracedFacts) Snapshot(ctx context.Context, leaseID string) authz.View {
 	return view
 }
 
+// Class is the policy's own.
+func (t tracedPolicy) Class(req *authz.Request) (string, bool) {
+	classes, ok := t.Policy.(authz.Classes)
+	if !ok {
+		return "", false
+	}
+	return classes.Class(req)
+}
+
 // tracedPolicy gives an evaluation a span.
 type tracedPolicy struct {
 	authz.Policy

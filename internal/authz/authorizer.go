@@ -48,6 +48,13 @@ type Policy interface {
 	Decide(ctx context.Context, q *Question) Decision
 }
 
+// Classes is what a Policy may offer besides: it names what the policy can see
+// of a request, apart from what Kinship holds. It is false when every request
+// is its own.
+type Classes interface {
+	Class(req *Request) (string, bool)
+}
+
 // Recorder takes every decision, before anyone acts on it. It must not block.
 type Recorder interface {
 	RecordDecision(req *Request, d *Decision)
@@ -177,6 +184,43 @@ func (a *Authorizer) decide(ctx context.Context, req *Request) (d Decision) {
 	q.View = a.Facts.Snapshot(ctx, req.LeaseID) // asking took its time
 	q.Now = a.now()
 	return a.answer(ctx, &q)
+}
+
+// Kinship is what the answer to a recheck is a function of, the time apart: of
+// equal kin, one answer holds for all at one moment.
+type Kinship struct {
+	snapshot    *Snapshot
+	live        *Live
+	fresh       bool
+	principal   *Principal
+	capability  Capability
+	environment string
+	worker      string
+	generation  string
+	class       string
+}
+
+// Kin returns the kinship of a recheck on the facts of now, without deciding
+// anything. It is false when no other recheck can have the same answer for
+// certain.
+func (a *Authorizer) Kin(ctx context.Context, req *Request) (Kinship, bool) {
+	classes, ok := a.Policy.(Classes)
+	if !ok || req.Channel == nil {
+		return Kinship{}, false
+	}
+	class, ok := classes.Class(req)
+	if !ok {
+		return Kinship{}, false
+	}
+	q := Question{Request: req, View: a.Facts.Snapshot(ctx, req.LeaseID), WorkersEnabled: a.Workers.Enabled()}
+	k := Kinship{
+		snapshot: q.View.Snapshot, fresh: q.View.Fresh, principal: req.Principal, capability: req.Capability,
+		environment: req.EnvironmentID, worker: req.Channel.WorkerID, generation: req.Channel.Generation, class: class,
+	}
+	if worker := WorkerToAsk(&q); worker != nil {
+		k.live = a.Workers.Live(req, worker)
+	}
+	return k, true
 }
 
 // callerStands is gates 1 to 3, asked before anything is looked up. The

@@ -17,7 +17,40 @@ func (r *Register) WorkerChanged(worker string) { r.enqueueAll(r.of(r.byWorker, 
 
 // EverythingChanged has every channel judged again: the policy was swapped,
 // or the callers' credentials were.
-func (r *Register) EverythingChanged() { r.enqueueAll(r.all()) }
+//
+// Of channels that are kin, one is judged and its allow holds for all; a denial
+// is reached and recorded for each.
+func (r *Register) EverythingChanged() {
+	s := &sweep{began: time.Now(), allowed: map[authz.Kinship]authz.Decision{}}
+	channels := r.all()
+	for _, c := range channels {
+		c.mu.Lock()
+		c.sweep = s
+		c.mu.Unlock()
+	}
+	r.enqueueAll(channels)
+}
+
+// sweep is the rechecks that one change of everything asks for. Its answers
+// hold for a moment only: what depends on the time has timers of its own.
+type sweep struct {
+	began   time.Time
+	mu      sync.Mutex
+	allowed map[authz.Kinship]authz.Decision
+}
+
+func (s *sweep) get(k authz.Kinship) (authz.Decision, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d, ok := s.allowed[k]
+	return d, ok
+}
+
+func (s *sweep) put(k authz.Kinship, d authz.Decision) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.allowed[k] = d
+}
 
 func (r *Register) of(m map[string]map[*Channel]struct{}, key string) []*Channel {
 	r.mu.Lock()
@@ -113,15 +146,29 @@ func (r *Register) recheck(ctx context.Context, c *Channel) {
 	if c.Ending() != nil {
 		return
 	}
-	req, since := c.question(r.callers)
-	ctx, cancel := context.WithTimeout(ctx, r.limits.Load().RevocationBound/2)
+	req, since, s := c.question(r.callers)
+	bound := r.limits.Load().RevocationBound / 2
+	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
+	var kin authz.Kinship
+	if s != nil {
+		var hasKin bool
+		if kin, hasKin = r.authorizer.Kin(ctx, &req); !hasKin || time.Since(s.began) > bound {
+			s = nil
+		} else if d, ok := s.get(kin); ok {
+			c.settle(d, req.Principal)
+			return
+		}
+	}
 	d := r.authorizer.Authorize(ctx, &req, nil)
-	if d.Allow {
-		c.settle(d, req.Principal)
+	if !d.Allow {
+		c.End(Denied(d, since))
 		return
 	}
-	c.End(Denied(d, since))
+	c.settle(d, req.Principal)
+	if s != nil {
+		s.put(kin, d)
+	}
 }
 
 // Drain tells every channel to end, evenly spread over spread, and returns

@@ -14,6 +14,8 @@ import (
 // Authorizer is the one path to a decision; *authz.Authorizer.
 type Authorizer interface {
 	Authorize(ctx context.Context, req *authz.Request, reserve func(*authz.Decision) authz.Reason) authz.Decision
+	// Kin says which rechecks have the same answer at one moment.
+	Kin(ctx context.Context, req *authz.Request) (authz.Kinship, bool)
 }
 
 // Keeper holds on to what open channels rest on, so that every change of it

@@ -21,6 +21,7 @@ type policy struct {
 	mu     sync.Mutex
 	answer func(context.Context, *authz.Request) authz.Decision
 	asked  atomic.Int32
+	kin    bool // all are kin
 }
 
 func (p *policy) set(answer func(context.Context, *authz.Request) authz.Decision) {
@@ -35,6 +36,10 @@ func (p *policy) Authorize(ctx context.Context, req *authz.Request, _ func(*auth
 	answer := p.answer
 	p.mu.Unlock()
 	return answer(ctx, req)
+}
+
+func (p *policy) Kin(_ context.Context, req *authz.Request) (authz.Kinship, bool) {
+	return authz.Kinship{}, p.kin
 }
 
 // credentials maps a principal to what it stands for now.
@@ -218,6 +223,36 @@ func TestEveryKindOfChangeAsksAgain(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestOfKinOneIsJudgedWhenEverythingChanged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(defaults())
+		f.policy.kin = true
+		f.rechecks = 1
+		f.run(t)
+		channels := make([]*Channel, 50)
+		for i := range channels {
+			channels[i] = f.open(t, "lease-1")
+		}
+		f.EverythingChanged()
+		synctest.Wait()
+		if n := f.policy.asked.Load(); n != 1 {
+			t.Errorf("asked %d times", n)
+		}
+		f.policy.set(deny(authz.CodeDuplexDenied))
+		f.EverythingChanged()
+		synctest.Wait()
+		if n := f.policy.asked.Load(); n != 51 {
+			t.Errorf("a denial was reached %d times for 50 channels", n-1)
+		}
+		for _, c := range channels {
+			if c.Ending() == nil || c.Ending().Why != Revoked {
+				t.Fatalf("ended with %+v", c.Ending())
+			}
+		}
+		f.mustBeEmpty(t)
+	})
 }
 
 func TestAChannelEndsWhenItsLeaseExpiresAndNotBefore(t *testing.T) {

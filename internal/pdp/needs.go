@@ -8,6 +8,7 @@ import "github.com/open-policy-agent/opa/v1/ast"
 type inputNeeds struct {
 	request map[string]bool // fields of input.request; nil: all
 	age     bool            // input.snapshot.age_ms
+	channel bool            // more of input.channel than the generation
 }
 
 // onlyEnvironment reports whether input.request.environment_id is all that is
@@ -38,6 +39,9 @@ func findNeeds(c *ast.Compiler) inputNeeds {
 func (n *inputNeeds) add(top, field string) {
 	if top == "" || top == "snapshot" {
 		n.age = n.age || field == "" || field == "age_ms"
+	}
+	if top == "" || top == "channel" {
+		n.channel = n.channel || field != "generation"
 	}
 	if top == "" || top == "request" && field == "" {
 		n.request = nil

@@ -47,6 +47,10 @@ func (d *decides) Authorize(_ context.Context, req *authz.Request, reserve func(
 	return answer
 }
 
+func (d *decides) Kin(context.Context, *authz.Request) (authz.Kinship, bool) {
+	return authz.Kinship{}, false
+}
+
 func (d *decides) Refuse(_ *authz.Request, answer authz.Decision) authz.Decision {
 	answer.ID = authz.NewID()
 	return answer

@@ -1,0 +1,36 @@
+package pdp
+
+import (
+	"slices"
+	"strings"
+
+	"sluice/internal/authz"
+)
+
+// Class names what the active policy set can see of a request besides its
+// principal, capability and channel's generation: two requests of one class,
+// on the same facts, get the same answer at the same moment. It is false when
+// the set looks at what is each request's own, so that none is like another.
+func (e *Engine) Class(r *authz.Request) (string, bool) {
+	set := e.set.Load()
+	if set == nil || set.needs.channel || set.needs.age {
+		return "", false
+	}
+	if set.needs.onlyEnvironment() {
+		return r.EnvironmentID, true
+	}
+	parts := make([]string, 0, 8)
+	for name, value := range map[string]string{
+		"environment_id": r.EnvironmentID, "method": r.Method, "path": r.Path, "host": r.Host,
+		"protocol": r.Protocol, "remote_address": r.RemoteAddress, "lease_id": r.LeaseID,
+	} {
+		if set.needs.requestField(name) {
+			parts = append(parts, name+"="+value)
+		}
+	}
+	if set.needs.requestField("id") || set.needs.requestField("headers") {
+		return "", false
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, "\x00"), true
+}
