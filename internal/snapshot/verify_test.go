@@ -132,15 +132,17 @@ func TestAKeySignsInItsWindow(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		now  time.Time
+		life time.Duration // default an hour
 		want string
 		ttl  time.Duration
 	}{
-		{"before", from.Add(-time.Second), "which is not in force before 2027-01-15T08:00:00Z", time.Second - time.Millisecond},
-		{"from its first moment", from, "", to.Sub(from) - time.Millisecond},
-		{"to its last", to.Add(-1), "", 1},
-		{"not at its end", to, "which is out of force since 2027-01-15T08:10:00Z", 0},
+		{"with an exp before its end", to.Add(-time.Minute), 30 * time.Second, "", 30*time.Second - time.Millisecond},
+		{"before", from.Add(-time.Second), 0, "which is not in force before 2027-01-15T08:00:00Z", time.Second - time.Millisecond},
+		{"from its first moment", from, 0, "", to.Sub(from) - time.Millisecond},
+		{"to its last", to.Add(-1), 0, "", 1},
+		{"not at its end", to, 0, "which is out of force since 2027-01-15T08:10:00Z", 0},
 	} {
-		compact := handmade(k.private, headerOf(k, leaseKey, c.now.Truncate(time.Second), time.Hour).json(), goodLease)
+		compact := handmade(k.private, headerOf(k, leaseKey, c.now.Truncate(time.Second), or(c.life, time.Hour)).json(), goodLease)
 		got := verifierBy(t, c.now, VerifierOptions{}, e).ask(leaseKey, compact)
 		if (c.want == "") != (got.Odd == "") || !strings.Contains(got.Odd, c.want) || got.TTL != c.ttl {
 			t.Errorf("%s: got %q for %s, want %q for %s", c.name, got.Odd, got.TTL, c.want, c.ttl)
@@ -431,6 +433,26 @@ func TestATenantsOwnLeaseIsServedByATenantsOwnWorkerAlone(t *testing.T) {
 		step("another tenant's worker", workerKey, s.sign(workerKey, tenants("evil", "4"), time.Hour), "active without worker")
 		step("a shared worker again", workerKey, s.sign(workerKey, shared("5"), time.Hour), "active without worker")
 		step("signed by the installation again", leaseKey, s.sign(leaseKey, goodLease, time.Hour), "active")
+	})
+}
+
+func TestWhoseKeySignedALeaseIsPartOfWhatIsKnownOfIt(t *testing.T) {
+	signedBubble(t, func(t *testing.T, s *signedScene) {
+		acme := someKey(t, "EdDSA", "acme")
+		s.keys.write(s.key.Entry(), acme.Entry())
+		time.Sleep(time.Second)
+		if got := s.state(); got != "active" {
+			t.Fatalf("got %s", got)
+		}
+		s.m.feed.Down(errBroken)
+		s.m.set(leaseKey, handmade(acme.private, headerOf(acme, leaseKey, time.Now(), time.Hour).json(), goodLease))
+		s.m.mu.Lock()
+		s.m.values[workerKey] = Value{Err: errBroken}
+		s.m.mu.Unlock()
+		s.m.feed.Up()
+		if got := s.state(); got != "stale" {
+			t.Errorf("the lease is the tenant's now, and its worker cannot be read: got %s", got)
+		}
 	})
 }
 
