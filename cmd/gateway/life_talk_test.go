@@ -178,16 +178,18 @@ func (l *life) byWebSocket(t testing.TB, caller, path string) speaker {
 			_, word, err := conn.Read(ctx)
 			return string(word), err
 		},
-		ending: func(err error) (e ending) {
-			e.err = err
-			if told, ok := errors.AsType[websocket.CloseError](err); ok {
-				e.status = int(told.Code)
-				e.code, e.decision, _ = strings.Cut(told.Reason, " ")
-			}
-			return e
-		},
-		leave: func() { leave(); _ = conn.CloseNow() },
+		ending: webSocketEnding,
+		leave:  func() { leave(); _ = conn.CloseNow() },
 	}
+}
+
+func webSocketEnding(err error) (e ending) {
+	e.err = err
+	if told, ok := errors.AsType[websocket.CloseError](err); ok {
+		e.status = int(told.Code)
+		e.code, e.decision, _ = strings.Cut(told.Reason, " ")
+	}
+	return e
 }
 
 func (l *life) byGRPC(t testing.TB, caller, lease string) speaker {
@@ -205,18 +207,20 @@ func (l *life) byGRPC(t testing.TB, caller, lease string) speaker {
 			out, err := stream.Recv()
 			return string(out.GetPayload().GetBody()), err
 		},
-		ending: func(err error) ending {
-			s := status.Convert(err)
-			e := ending{err: err, status: int(s.Code())}
-			for _, detail := range s.Details() {
-				if info, ok := detail.(*errdetails.ErrorInfo); ok && info.Domain == "sluice" {
-					e.code, e.decision = info.Reason, info.Metadata["decision_id"]
-				}
-			}
-			return e
-		},
-		leave: leave,
+		ending: callEnding,
+		leave:  leave,
 	}
+}
+
+func callEnding(err error) ending {
+	s := status.Convert(err)
+	e := ending{err: err, status: int(s.Code())}
+	for _, detail := range s.Details() {
+		if info, ok := detail.(*errdetails.ErrorInfo); ok && info.Domain == "sluice" {
+			e.code, e.decision = info.Reason, info.Metadata["decision_id"]
+		}
+	}
+	return e
 }
 
 // calls is the one connection over which all gRPC conversations run: what ends

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -127,32 +128,42 @@ func workerMain() int {
 		fmt.Fprintln(os.Stderr, err)
 		return 2
 	}
-	w := &servedWorker{Worker: sample.New(doc), listener: listener, active: map[string]int{}}
-	calls := grpc.NewServer()
-	testpb.RegisterTestServiceServer(calls, echoService{})
-	w.calls = calls
-	protocols := new(http.Protocols)
-	protocols.SetHTTP1(true)
-	protocols.SetUnencryptedHTTP2(true)
-	server := &http.Server{Handler: w, Protocols: protocols, ReadHeaderTimeout: 10 * time.Second}
-	go func() { _ = server.Serve(listener) }()
+	w := newServedWorker(doc, listener)
+	go func() { _ = w.server.Serve(listener) }()
 	w.obey(os.Stdin, os.Stdout)
 	return 0
 }
 
+// servedWorker is a sample worker that speaks gRPC too and counts who is
+// there.
 type servedWorker struct {
 	*sample.Worker
 	calls    http.Handler
+	server   *http.Server
 	listener net.Listener
 
 	mu     sync.Mutex
-	active map[string]int
+	active map[string]int // by lease
+}
+
+func newServedWorker(doc sample.Document, listener net.Listener) *servedWorker {
+	calls := grpc.NewServer()
+	testpb.RegisterTestServiceServer(calls, echoService{})
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true)
+	w := &servedWorker{Worker: sample.New(doc), calls: calls, listener: listener, active: map[string]int{}}
+	w.server = &http.Server{Handler: w, Protocols: protocols, ReadHeaderTimeout: 10 * time.Second}
+	return w
 }
 
 func (w *servedWorker) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	if lease := r.Header.Get("Sluice-Lease-Id"); lease != "" {
 		w.count(lease, 1)
 		defer w.count(lease, -1)
+	}
+	if wait, err := strconv.Atoi(r.Header.Get("X-Delay")); err == nil {
+		time.Sleep(time.Duration(wait) * time.Microsecond)
 	}
 	switch {
 	case r.ProtoMajor == 2:
@@ -168,6 +179,24 @@ func (w *servedWorker) count(lease string, n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.active[lease] += n
+}
+
+func (w *servedWorker) there(lease string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.active[lease] > 0
+}
+
+// idle says whether nobody is there.
+func (w *servedWorker) idle() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, n := range w.active {
+		if n != 0 {
+			return false
+		}
+	}
+	return true
 }
 
 func (w *servedWorker) obey(orders io.Reader, out io.Writer) {
