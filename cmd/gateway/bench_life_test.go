@@ -1,0 +1,302 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+)
+
+// wideLimits let a benchmark open what it wants.
+const wideLimits = `channels: {open_rate_per_caller: 100000000, max_per_lease: 100000, max_per_tenant: 100000, max_open: 100000}`
+
+// crowd is many channels through a gateway process, over leases of a Redis.
+type crowd struct {
+	*redisScene
+	b *testing.B
+}
+
+func newCrowd(b *testing.B, leases, each int) *crowd {
+	b.Helper()
+	raiseFileLimit(b)
+	c := &crowd{redisScene: newRedisScene(b), b: b}
+	for i := range leases {
+		c.write(i, "active", 1)
+	}
+	c.start(wideLimits, `telemetry: {log: {decisions: false}}`)
+	var wg sync.WaitGroup
+	for i := range leases {
+		wg.Go(func() {
+			for range each {
+				if _, _, err := c.open(i); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+		if i%16 == 15 {
+			wg.Wait()
+		}
+	}
+	wg.Wait()
+	if b.Failed() {
+		b.FailNow()
+	}
+	return c
+}
+
+// write puts lease i and returns how long the call took.
+func (c *crowd) write(i int, status string, revision int) time.Duration {
+	c.b.Helper()
+	id := fmt.Sprintf("crowd-%d", i)
+	text := c.leaseText(id, fields{"status": status, "revision": revision})
+	started := time.Now()
+	if err := c.redis.Client.Set(context.Background(), "sluice:lease:"+id, text, 0).Err(); err != nil {
+		c.b.Fatal(err)
+	}
+	return time.Since(started)
+}
+
+// open opens a channel into lease i.
+func (c *crowd) open(i int) (net.Conn, *bufio.Reader, error) {
+	head := fmt.Sprintf("GET /v1/leases/crowd-%d/duplex HTTP/1.1\r\nHost: gateway\r\nAuthorization: Bearer token-of-alice\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
+		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n", i)
+	conn, err := openRaw(c.address, head)
+	if err != nil {
+		return nil, nil, err
+	}
+	c.b.Cleanup(func() { conn.Close() })
+	_ = conn.SetDeadline(time.Time{})
+	return conn, bufio.NewReaderSize(conn, 256), nil
+}
+
+// BenchmarkRevocation measures, among 5,000 open channels, how long after the
+// store call began a caller sees its channel close, as a multiple of that
+// call's own time.
+func BenchmarkRevocation(b *testing.B) {
+	const leases, each, spare = 500, 10, 10000
+	c := newCrowd(b, leases, each)
+	var one, hundred []float64
+	next := spare
+	for b.Loop() {
+		for range 50 { // one lease, one channel
+			next++
+			c.write(next, "active", 1)
+			_, br, err := c.open(next)
+			if err != nil {
+				b.Fatal(err)
+			}
+			started := time.Now()
+			call := c.write(next, "revoked", 2)
+			if _, err := br.ReadByte(); err != nil {
+				b.Fatal(err)
+			}
+			one = append(one, time.Since(started).Seconds()/call.Seconds())
+		}
+		next++ // one lease, a hundred channels
+		c.write(next, "active", 1)
+		var closed sync.WaitGroup
+		for range 100 {
+			_, br, err := c.open(next)
+			if err != nil {
+				b.Fatal(err)
+			}
+			closed.Go(func() { _, _ = br.ReadByte() })
+		}
+		time.Sleep(50 * time.Millisecond)
+		started := time.Now()
+		call := c.write(next, "revoked", 2)
+		closed.Wait()
+		hundred = append(hundred, time.Since(started).Seconds()/call.Seconds())
+	}
+	b.ReportMetric(median(one), "x-store-call-one(<=3)")
+	b.ReportMetric(median(hundred), "x-store-call-last-of-100(<=20)")
+}
+
+// BenchmarkPolicySwap measures how many evaluations a swap with 5,000 open
+// channels costs, against one for each channel.
+func BenchmarkPolicySwap(b *testing.B) {
+	const leases, each = 500, 10
+	raiseFileLimit(b)
+	c := &crowd{redisScene: newRedisScene(b), b: b}
+	for i := range leases {
+		c.write(i, "active", 1)
+	}
+	c.scene.write("rules/team.rego", "package sluice.custom\n")
+	c.start(wideLimits, `telemetry: {log: {decisions: false}}`, `policies: {path: rules}`)
+	for i := range leases {
+		for range each {
+			if _, _, err := c.open(i); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	evaluations := func() float64 {
+		var n float64
+		_, _ = fmt.Sscan(c.metric(`sluice_decision_duration_seconds_count{phase="recheck"}`), &n)
+		return n
+	}
+	round := 0
+	var ratios []float64
+	for b.Loop() {
+		round++
+		before := evaluations()
+		c.scene.write("rules/team.rego", fmt.Sprintf("package sluice.custom\n\n# edit %d\ndeny contains \"never\" if input.snapshot.lease.id == \"never-%d\"\n", round, round))
+		reloads := fmt.Sprint(round + 1)
+		c.eventually("the swap is done", func() bool { return c.metric(`sluice_policy_reloads_total{result="loaded"}`) == reloads })
+		last := -1.0
+		c.eventually("the rechecks are done", func() bool {
+			time.Sleep(300 * time.Millisecond)
+			now := evaluations()
+			done := now == last && now > before
+			last = now
+			return done
+		})
+		ratios = append(ratios, (last-before)/(leases*each))
+	}
+	b.ReportMetric(median(ratios), "evaluations/channel(<=0.2)")
+}
+
+// BenchmarkLargeMessages compares 64 KiB messages echoed through the gateway
+// with httputil.ReverseProxy and, where it is installed, nginx with 64 KiB
+// buffers, in turn in one run.
+func BenchmarkLargeMessages(b *testing.B) {
+	s := newScene(b)
+	worker := echo64K(b)
+	s.put("worker", "wrk-a", fmt.Sprintf(`{"id": "wrk-a", "pluginId": "plg-a", "url": "http://%s", "revision": 1}`, worker))
+	s.start(wideLimits, `telemetry: {log: {decisions: false}}`,
+		fmt.Sprintf(`workers: {link: static, static: [{id: wrk-a, pluginId: plg-a, url: "http://%s", methods: [duplexChannelOpen, duplexChannelWrite, duplexChannelStop, duplexChannelClose]}]}`, worker))
+	peers := map[string]string{"httputil": httputilProxy(b, worker)}
+	if nginx, err := exec.LookPath("nginx"); err == nil {
+		peers["nginx"] = nginxProxy(b, nginx, worker)
+	}
+	ratios := map[string][]float64{}
+	for b.Loop() {
+		const messages = 2000
+		gateway := pump64K(b, s.address, messages)
+		for name, address := range peers {
+			ratios[name] = append(ratios[name], pump64K(b, address, messages).Seconds()/gateway.Seconds())
+		}
+	}
+	for name, list := range ratios {
+		b.ReportMetric(median(list), "x-"+name)
+	}
+}
+
+// echo64K answers an upgrade and then sends back what it gets.
+func echo64K(b *testing.B) string {
+	b.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				br := bufio.NewReader(c)
+				if _, err := http.ReadRequest(br); err != nil {
+					return
+				}
+				_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n")
+				// A client's frame with a zero mask, sent back as a server's.
+				buf := make([]byte, 64<<10)
+				for {
+					var head [14]byte
+					if _, err := io.ReadFull(br, head[:]); err != nil {
+						return
+					}
+					if _, err := io.ReadFull(br, buf); err != nil {
+						return
+					}
+					head[1] &^= 0x80
+					if _, err := (&net.Buffers{head[:10], buf}).WriteTo(c); err != nil {
+						return
+					}
+				}
+			}()
+		}
+	}()
+	return l.Addr().String()
+}
+
+// pump64K echoes messages of 64 KiB, a few under way at a time.
+func pump64K(b *testing.B, address string, messages int) time.Duration {
+	b.Helper()
+	c, err := openRaw(address, openHead)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
+	frame := append([]byte{0x82, 0xff, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0}, make([]byte, 64<<10)...)
+	started := time.Now()
+	go func() {
+		for range messages {
+			if _, err := c.Write(frame); err != nil {
+				return
+			}
+		}
+	}()
+	if _, err := io.CopyN(io.Discard, c, int64(messages)*(10+64<<10)); err != nil {
+		b.Fatal(err)
+	}
+	return time.Since(started)
+}
+
+func httputilProxy(b *testing.B, worker string) string {
+	b.Helper()
+	target := &url.URL{Scheme: "http", Host: worker}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	server := &http.Server{Handler: &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }}}
+	go func() { _ = server.Serve(l) }()
+	b.Cleanup(func() { server.Close() })
+	return l.Addr().String()
+}
+
+func nginxProxy(b *testing.B, nginx, worker string) string {
+	b.Helper()
+	dir, port := b.TempDir(), freePort(b)
+	conf := fmt.Sprintf(`daemon off; pid %[1]s/pid; error_log /dev/null; worker_processes 1; events { worker_connections 512; }
+http { access_log off; client_body_temp_path %[1]s; proxy_temp_path %[1]s; fastcgi_temp_path %[1]s; uwsgi_temp_path %[1]s; scgi_temp_path %[1]s;
+server { listen 127.0.0.1:%[2]s; location / { proxy_pass http://%[3]s; proxy_http_version 1.1; proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection "upgrade";
+proxy_buffer_size 64k; proxy_buffers 8 64k; proxy_read_timeout 1h; } } }`, dir, port, worker)
+	file := filepath.Join(dir, "nginx.conf")
+	if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	cmd := exec.Command(nginx, "-c", file, "-p", dir)
+	if err := cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	for range 100 {
+		if c, err := net.Dial("tcp", "127.0.0.1:"+port); err == nil {
+			c.Close()
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	return "127.0.0.1:" + port
+}
