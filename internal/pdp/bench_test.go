@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"os"
+	"runtime/debug"
 	"slices"
 	"testing"
 	"time"
@@ -111,6 +112,7 @@ func trivialEval(b *testing.B) func() {
 // BenchmarkRatios runs everything in turn within one loop, so that what else
 // the machine does hits all alike, and reports ratios and allocations.
 func BenchmarkRatios(b *testing.B) {
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // as the gateway runs
 	e := benchEngine(b)
 	set := e.set.Load()
 	grant, denial := benchQuestion(b, "grants"), benchQuestion(b, "worker-starting")
