@@ -171,11 +171,8 @@ func BenchmarkPolicySwap(b *testing.B) {
 // with httputil.ReverseProxy and, where it is installed, nginx with 64 KiB
 // buffers, in turn in one run.
 func BenchmarkLargeMessages(b *testing.B) {
-	s := newScene(b)
 	worker := echo64K(b)
-	s.put("worker", "wrk-a", fmt.Sprintf(`{"id": "wrk-a", "pluginId": "plg-a", "url": "http://%s", "revision": 1}`, worker))
-	s.start(wideLimits, `telemetry: {log: {decisions: false}}`,
-		fmt.Sprintf(`workers: {link: static, static: [{id: wrk-a, pluginId: plg-a, url: "http://%s", methods: [duplexChannelOpen, duplexChannelWrite, duplexChannelStop, duplexChannelClose]}]}`, worker))
+	g := startBench(b, fmt.Sprintf(`workers: {link: static, static: [{id: wrk-a, pluginId: plg-a, url: "http://%s", methods: [duplexChannelOpen, duplexChannelWrite, duplexChannelStop, duplexChannelClose]}]}`, worker))
 	peers := map[string]string{"httputil": httputilProxy(b, worker)}
 	if nginx, err := exec.LookPath("nginx"); err == nil {
 		peers["nginx"] = nginxProxy(b, nginx, worker)
@@ -183,7 +180,7 @@ func BenchmarkLargeMessages(b *testing.B) {
 	ratios := map[string][]float64{}
 	for b.Loop() {
 		const messages = 2000
-		gateway := pump64K(b, s.address, messages)
+		gateway := pump64K(b, g.address, messages)
 		for name, address := range peers {
 			ratios[name] = append(ratios[name], pump64K(b, address, messages).Seconds()/gateway.Seconds())
 		}

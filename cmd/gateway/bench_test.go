@@ -32,10 +32,10 @@ type benchGateway struct {
 	address, constant string
 }
 
-func startBench(b *testing.B) *benchGateway {
+func startBench(b *testing.B, config ...string) *benchGateway {
 	b.Helper()
 	s := newScene(b)
-	s.configure(`channels: {open_rate_per_caller: 100000000, max_per_lease: 100000, max_per_tenant: 100000, max_open: 100000}`, `telemetry: {log: {decisions: true}}`)
+	s.configure(append(config, wideLimits, `telemetry: {log: {decisions: true}}`)...)
 	cfg, err := Load(filepath.Join(s.dir, "gateway.yaml"), nil)
 	if err != nil {
 		b.Fatal(err)
@@ -82,6 +82,8 @@ func (c *constant) Authorize(_ context.Context, req *authz.Request, reserve func
 func (c *constant) Kin(context.Context, *authz.Request) (authz.Kinship, bool) {
 	return authz.Kinship{}, false
 }
+
+func (c *constant) Repeat(_ *authz.Request, d authz.Decision) authz.Decision { return d }
 
 func (c *constant) Refuse(_ *authz.Request, d authz.Decision) authz.Decision { return d }
 

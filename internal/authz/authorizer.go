@@ -223,6 +223,12 @@ func (a *Authorizer) Kin(ctx context.Context, req *Request) (Kinship, bool) {
 	return k, true
 }
 
+// Repeat records for req what was just decided for its kin.
+func (a *Authorizer) Repeat(req *Request, d Decision) Decision {
+	d.Evaluated = 0
+	return a.record(req, d)
+}
+
 // callerStands is gates 1 to 3, asked before anything is looked up. The
 // policy gives the reason.
 func (a *Authorizer) callerStands(req *Request, now time.Time) bool {

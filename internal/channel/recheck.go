@@ -10,46 +10,50 @@ import (
 
 // LeaseChanged has the channels of a lease judged again. Like its siblings it
 // returns at once; the rechecks run in Run.
-func (r *Register) LeaseChanged(lease string) { r.enqueueAll(r.of(r.byLease, lease)) }
+func (r *Register) LeaseChanged(lease string) { r.sweep(r.of(r.byLease, lease)) }
 
 // WorkerChanged has the channels of a worker judged again.
-func (r *Register) WorkerChanged(worker string) { r.enqueueAll(r.of(r.byWorker, worker)) }
+func (r *Register) WorkerChanged(worker string) { r.sweep(r.of(r.byWorker, worker)) }
 
 // EverythingChanged has every channel judged again: the policy was swapped,
 // or the callers' credentials were.
-//
-// Of channels that are kin, one is judged and its allow holds for all; a denial
-// is reached and recorded for each.
-func (r *Register) EverythingChanged() {
-	s := &sweep{began: time.Now(), allowed: map[authz.Kinship]authz.Decision{}}
-	channels := r.all()
-	for _, c := range channels {
-		c.mu.Lock()
-		c.sweep = s
-		c.mu.Unlock()
-	}
-	r.enqueueAll(channels)
-}
+func (r *Register) EverythingChanged() { r.sweep(r.all()) }
 
-// sweep is the rechecks that one change of everything asks for. Its answers
-// hold for a moment only: what depends on the time has timers of its own.
+// sweep is the rechecks that one change asks for. Of channels that are kin the
+// policy is asked about one, and its answer is every other's too: reached for
+// each, and recorded for each. It holds for a moment only; what depends on the
+// time has timers of its own.
 type sweep struct {
 	began   time.Time
 	mu      sync.Mutex
-	allowed map[authz.Kinship]authz.Decision
+	answers map[authz.Kinship]authz.Decision
 }
 
 func (s *sweep) get(k authz.Kinship) (authz.Decision, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	d, ok := s.allowed[k]
+	d, ok := s.answers[k]
 	return d, ok
 }
 
 func (s *sweep) put(k authz.Kinship, d authz.Decision) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.allowed[k] = d
+	s.answers[k] = d
+}
+
+func (r *Register) sweep(channels []*Channel) {
+	now := time.Now()
+	var s *sweep
+	if len(channels) > 1 {
+		s = &sweep{began: now, answers: map[authz.Kinship]authz.Decision{}}
+	}
+	for _, c := range channels {
+		c.mu.Lock()
+		c.sweep = s
+		c.mu.Unlock()
+		r.enqueue(c, now)
+	}
 }
 
 func (r *Register) of(m map[string]map[*Channel]struct{}, key string) []*Channel {
@@ -70,13 +74,6 @@ func (r *Register) all() []*Channel {
 		out = append(out, c)
 	}
 	return out
-}
-
-func (r *Register) enqueueAll(channels []*Channel) {
-	now := time.Now()
-	for _, c := range channels {
-		r.enqueue(c, now)
-	}
 }
 
 // enqueue asks for a recheck because of something noticed at since.
@@ -147,28 +144,33 @@ func (r *Register) recheck(ctx context.Context, c *Channel) {
 		return
 	}
 	req, since, s := c.question(r.callers)
-	bound := r.limits.Load().RevocationBound / 2
-	ctx, cancel := context.WithTimeout(ctx, bound)
+	ctx, cancel := context.WithTimeout(ctx, r.limits.Load().RevocationBound/2)
 	defer cancel()
-	var kin authz.Kinship
-	if s != nil {
-		var hasKin bool
-		if kin, hasKin = r.authorizer.Kin(ctx, &req); !hasKin || time.Since(s.began) > bound {
-			s = nil
-		} else if d, ok := s.get(kin); ok {
-			c.settle(d, req.Principal)
-			return
-		}
-	}
-	d := r.authorizer.Authorize(ctx, &req, nil)
-	if !d.Allow {
-		c.End(Denied(d, since))
+	d := r.judge(ctx, &req, s)
+	if d.Allow {
+		c.settle(d, req.Principal)
 		return
 	}
-	c.settle(d, req.Principal)
-	if s != nil {
+	c.End(Denied(d, since))
+}
+
+// judge reaches the decision for one channel of a sweep.
+func (r *Register) judge(ctx context.Context, req *authz.Request, s *sweep) authz.Decision {
+	if s == nil || time.Since(s.began) > r.limits.Load().RevocationBound/2 {
+		return r.authorizer.Authorize(ctx, req, nil)
+	}
+	kin, ok := r.authorizer.Kin(ctx, req)
+	if !ok {
+		return r.authorizer.Authorize(ctx, req, nil)
+	}
+	if d, ok := s.get(kin); ok {
+		return r.authorizer.Repeat(req, d)
+	}
+	d := r.authorizer.Authorize(ctx, req, nil)
+	if d.Allow || d.Code != authz.CodeUnavailable { // what could not be decided is tried again
 		s.put(kin, d)
 	}
+	return d
 }
 
 // Drain tells every channel to end, evenly spread over spread, and returns

@@ -16,6 +16,8 @@ type Authorizer interface {
 	Authorize(ctx context.Context, req *authz.Request, reserve func(*authz.Decision) authz.Reason) authz.Decision
 	// Kin says which rechecks have the same answer at one moment.
 	Kin(ctx context.Context, req *authz.Request) (authz.Kinship, bool)
+	// Repeat is the decision for req when d was just reached for its kin.
+	Repeat(req *authz.Request, d authz.Decision) authz.Decision
 }
 
 // Keeper holds on to what open channels rest on, so that every change of it

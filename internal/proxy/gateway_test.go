@@ -51,6 +51,8 @@ func (d *decides) Kin(context.Context, *authz.Request) (authz.Kinship, bool) {
 	return authz.Kinship{}, false
 }
 
+func (d *decides) Repeat(_ *authz.Request, answer authz.Decision) authz.Decision { return answer }
+
 func (d *decides) Refuse(_ *authz.Request, answer authz.Decision) authz.Decision {
 	answer.ID = authz.NewID()
 	return answer
