@@ -45,7 +45,7 @@ func (x *exchange) duplex(ctx context.Context, ch *channel.Channel, d authz.Deci
 		return false
 	}
 	if answer.Status != http.StatusSwitchingProtocols {
-		x.passRefusal(answer, br)
+		x.passRefusal(ctx, ch, answer, worker, br)
 		return false
 	}
 	if err := checkSwitch(&x.handshake, answer); err != nil {
@@ -111,8 +111,13 @@ func (x *exchange) deniedOrEnded(ch *channel.Channel, d authz.Decision) refusal 
 }
 
 // passRefusal passes a worker's own answer on; the connection never becomes a
-// tunnel.
-func (x *exchange) passRefusal(answer *workerHead, br *bufio.Reader) {
+// tunnel, and ends with the right that it was asked under.
+func (x *exchange) passRefusal(ctx context.Context, ch *channel.Channel, answer *workerHead, worker net.Conn, br *bufio.Reader) {
+	if e := ch.Ending(); e != nil {
+		x.refuse(ended(e))
+		return
+	}
+	defer x.cutWith(ctx, worker)()
 	h := x.w.Header()
 	for name, values := range callerHeaders(answer.Header) {
 		h[name] = values
@@ -130,6 +135,26 @@ func (x *exchange) passRefusal(answer *workerHead, br *bufio.Reader) {
 	if x.r.Method != http.MethodHead {
 		if _, err := io.Copy(x.w, answer.body(br)); err != nil {
 			panic(http.ErrAbortHandler) // the caller must see that it is cut short
+		}
+	}
+}
+
+// cutWith lets what is passed from worker to caller go on no longer than ctx,
+// nor than a worker has for its answer, whatever the two do. What it returns
+// ends that, and waits for a cut that is under way.
+func (x *exchange) cutWith(ctx context.Context, worker net.Conn) (stop func()) {
+	controller := http.NewResponseController(x.w)
+	_ = controller.SetWriteDeadline(time.Now().Add(x.settings.HandshakeTimeout))
+	cut := make(chan struct{})
+	unwatch := context.AfterFunc(ctx, func() {
+		defer close(cut)
+		past := time.Unix(1, 0)
+		_ = worker.SetReadDeadline(past)
+		_ = controller.SetWriteDeadline(past)
+	})
+	return func() {
+		if !unwatch() {
+			<-cut
 		}
 	}
 }

@@ -224,9 +224,13 @@ func (x *exchange) open() {
 		return
 	}
 	ch.Decided(d)
-	if !x.openChannel(ch, d) {
-		ch.Done()
-	}
+	opened := false
+	defer func() { // also when an answer is broken off, which panics
+		if !opened {
+			ch.Done()
+		}
+	}()
+	opened = x.openChannel(ch, d)
 }
 
 // reserve takes a place for what is a channel. A plain request is none: it is
