@@ -34,7 +34,7 @@ func write(out *bytes.Buffer, v any) {
 			if strings.HasPrefix(key, `"`) {
 				out.WriteString(key)
 			} else {
-				write(out, key)
+				writeString(out, key)
 			}
 			out.WriteByte(':')
 			write(out, v[key])
@@ -49,13 +49,32 @@ func write(out *bytes.Buffer, v any) {
 		out.WriteByte(']')
 	case raw:
 		out.WriteString(string(v))
+	case string:
+		writeString(out, v)
 	default:
-		b, err := json.Marshal(v)
-		if err != nil {
-			panic(err) // a scalar of the tables below
-		}
-		out.Write(b)
+		writeScalar(out, v)
 	}
+}
+
+// writeString has a short way for what needs no escape, which is almost all.
+func writeString(out *bytes.Buffer, s string) {
+	for i := range len(s) {
+		if c := s[i]; c < 0x20 || c > 0x7E || c == '"' || c == '\\' {
+			writeScalar(out, s)
+			return
+		}
+	}
+	out.WriteByte('"')
+	out.WriteString(s)
+	out.WriteByte('"')
+}
+
+func writeScalar(out *bytes.Buffer, v any) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // a scalar of the tables below
+	}
+	out.Write(b)
 }
 
 func comma(out *bytes.Buffer, i int) {
