@@ -74,6 +74,7 @@ func buildSet(ctx context.Context, o Options) (*policySet, error) {
 		return nil, fmt.Errorf("reading the shipped policies: %w", err)
 	}
 	delete(shipped.data["sluice"].(map[string]any), "schemas")
+	unannotate(shipped.modules[shippedTeamFile])
 	team := newSource()
 	if o.Path != "" {
 		if team, err = loadPath(o.Path, caps); err != nil {
@@ -104,6 +105,15 @@ func buildSet(ctx context.Context, o Options) (*policySet, error) {
 		}
 	}
 	return set, nil
+}
+
+// unannotate drops the words about the team's package from the shipped file: a
+// package is described once, and the team may want to.
+func unannotate(m *ast.Module) {
+	m.Annotations = nil
+	for _, r := range m.Rules {
+		r.Annotations = nil
+	}
 }
 
 // joinSources lays the team's set beside what is left of the shipped one.

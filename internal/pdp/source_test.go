@@ -4,11 +4,14 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"sluice/policies"
 )
 
 // files are a directory's, by name.
@@ -233,6 +236,42 @@ func TestWithReplaceThePathBringsPackagesAndTables(t *testing.T) {
 	}
 	if len(s.capabilities) != 1 || s.capabilities[0] != "flying" {
 		t.Errorf("got %v", s.capabilities)
+	}
+}
+
+// The whole shipped tree, as it is copied or built to be changed.
+func TestACopyOfTheShippedTreeReplacesIt(t *testing.T) {
+	whole := files{}
+	err := fs.WalkDir(policies.FS, "sluice", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		text, err := fs.ReadFile(policies.FS, name)
+		whole[name] = string(text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole["team.rego"] = "# METADATA\n# title: ours\npackage acme\n\nx := 1\n"
+	for name, path := range map[string]string{"directory": whole.dir(t), "bundle": whole.bundle(t)} {
+		s, err := load(t, Options{Path: path, Replace: true})
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		if d := s.decide(question(t, "grants"), patient()); !d.Allow {
+			t.Errorf("%s: got %+v", name, d)
+		}
+		if _, err := load(t, Options{Path: path}); err == nil {
+			t.Errorf("%s was taken without replace", name)
+		}
+	}
+}
+
+func TestATeamMayDescribeItsPackage(t *testing.T) {
+	set := files{"team.rego": "# METADATA\n# title: ours\n# scope: package\npackage sluice.custom\n\n# METADATA\n# title: none\ndeny contains \"x\" if false\n"}
+	if _, err := load(t, Options{Path: set.dir(t)}); err != nil {
+		t.Error(err)
 	}
 }
 
