@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -15,10 +16,16 @@ import (
 
 // RedisOptions configure a RedisStore.
 type RedisOptions struct {
-	// Addresses are host:port, or a path of a Unix socket. Exactly one for
-	// now.
+	// Addresses are host:port, or a path of a Unix socket: of the one server;
+	// of some nodes of a cluster, where they are several; of the sentinels,
+	// where MasterName is set. Required.
 	Addresses []string
-	// Username and Password are for AUTH; both may be empty.
+	// MasterName is what the sentinels call the master. Empty: no sentinels.
+	MasterName string
+	// Cluster says that the one address is a node of a cluster.
+	Cluster bool
+	// Username and Password are for AUTH; both may be empty. Sentinels are
+	// asked without.
 	Username, Password string
 	// TLS, when set, is what connections are made with; there is no falling
 	// back to plain text.
@@ -32,7 +39,8 @@ type RedisOptions struct {
 	// PingTimeout is after how long without an answer the tracking connection
 	// counts as lost. Default 1s.
 	PingTimeout time.Duration
-	// PoolSize bounds the connections beside the tracking one. Default 8.
+	// PoolSize bounds the connections to a server beside the tracking one.
+	// Default 8.
 	PoolSize int
 	// Log is for the connection's ups and downs. Default: none.
 	Log *slog.Logger
@@ -40,9 +48,23 @@ type RedisOptions struct {
 
 // RedisStore keeps each record as a string value: <prefix>lease:<id> and so
 // on, and <prefix>control. Any client may write them with SET.
+//
+// Reads for the cache go to the masters that are tracked and to no other: what
+// nobody tells the changes of must not be taken for confirmed. Edits find
+// their master as go-redis finds it.
 type RedisStore struct {
 	opt    RedisOptions
 	client redis.UniversalClient
+	// tracked reads from the tracked masters; nil: client does.
+	tracked atomic.Pointer[trackedClient]
+	running atomic.Pointer[gather] // the masters that are tracked, or were last
+}
+
+// trackedClient is a client for one set of masters.
+type trackedClient struct {
+	redis.UniversalClient
+	masters string          // as joined addresses
+	routes  func(*topology) // nil: it needs none
 }
 
 // Bounds of one call. A Redis that is frozen, not down, answers nothing: what
@@ -55,11 +77,14 @@ const (
 // NewRedisStore returns a store; it connects to nothing yet. Close it when
 // nothing uses it any more.
 func NewRedisStore(opt RedisOptions) (*RedisStore, error) {
-	if len(opt.Addresses) != 1 {
-		return nil, fmt.Errorf("redis store: want one address, have %d", len(opt.Addresses))
+	if len(opt.Addresses) == 0 {
+		return nil, errors.New("redis store: no address")
 	}
 	if opt.Ping < 0 || opt.PingTimeout < 0 || opt.PoolSize < 0 {
 		return nil, errors.New("redis store: a limit is negative")
+	}
+	if opt.Cluster && opt.MasterName != "" {
+		return nil, errors.New("redis store: a cluster has no sentinels")
 	}
 	opt.Ping = or(opt.Ping, 250*time.Millisecond)
 	opt.PingTimeout = or(opt.PingTimeout, time.Second)
@@ -68,9 +93,16 @@ func NewRedisStore(opt RedisOptions) (*RedisStore, error) {
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
 	redis.SetLogger(quiet{})
-	client := redis.NewUniversalClient(&redis.UniversalOptions{
-		Addrs:    opt.Addresses,
-		Username: opt.Username, Password: opt.Password, TLSConfig: opt.TLS,
+	s := &RedisStore{opt: opt}
+	s.client = redis.NewUniversalClient(s.universal(opt.Addresses))
+	return s, nil
+}
+
+// universal are go-redis's options for addresses.
+func (s *RedisStore) universal(addresses []string) *redis.UniversalOptions {
+	return &redis.UniversalOptions{
+		Addrs: addresses, MasterName: s.opt.MasterName, IsClusterMode: s.cluster(),
+		Username: s.opt.Username, Password: s.opt.Password, TLSConfig: s.opt.TLS,
 		Protocol:        2,
 		DisableIdentity: true, // what a client with few rights may not say, it should not say
 		MaintNotificationsConfig: &maintnotifications.Config{
@@ -84,11 +116,21 @@ func NewRedisStore(opt RedisOptions) (*RedisStore, error) {
 		ReadTimeout:     redisCall,
 		WriteTimeout:    redisCall,
 		PoolTimeout:     redisCall,
-		PoolSize:        opt.PoolSize,
+		PoolSize:        s.opt.PoolSize,
 		// So that a read keeps to the deadline of whoever waits for it.
 		ContextTimeoutEnabled: true,
-	})
-	return &RedisStore{opt: opt, client: client}, nil
+	}
+}
+
+func (s *RedisStore) cluster() bool {
+	return s.opt.Cluster || len(s.opt.Addresses) > 1 && s.opt.MasterName == ""
+}
+
+// single are go-redis's options for one server.
+func (s *RedisStore) single(address string) *redis.UniversalOptions {
+	opt := s.universal([]string{address})
+	opt.MasterName, opt.IsClusterMode = "", false
+	return opt
 }
 
 // quiet keeps go-redis from writing to standard error: its errors come back
@@ -98,7 +140,13 @@ type quiet struct{}
 func (quiet) Printf(context.Context, string, ...any) {}
 
 // Close closes the connections.
-func (s *RedisStore) Close() error { return s.client.Close() }
+func (s *RedisStore) Close() error {
+	err := s.client.Close()
+	if t := s.tracked.Load(); t != nil {
+		err = errors.Join(err, t.Close())
+	}
+	return err
+}
 
 func (s *RedisStore) name(k Key) string { return s.opt.KeyPrefix + k.String() }
 
@@ -114,6 +162,13 @@ func (s *RedisStore) key(name string) (Key, bool) {
 // Read implements Store, in one round trip. No more of a value is fetched
 // than tells that it is too large.
 func (s *RedisStore) Read(ctx context.Context, keys []Key) ([]Value, error) {
+	if t := s.tracked.Load(); t != nil {
+		return s.readBy(ctx, t, keys)
+	}
+	return s.readBy(ctx, s.client, keys)
+}
+
+func (s *RedisStore) readBy(ctx context.Context, client redis.UniversalClient, keys []Key) ([]Value, error) {
 	for _, k := range keys {
 		if !k.Valid() {
 			return nil, fmt.Errorf("%q is no key of a record", k)
@@ -121,7 +176,7 @@ func (s *RedisStore) Read(ctx context.Context, keys []Key) ([]Value, error) {
 	}
 	texts := make([]*redis.StringCmd, len(keys))
 	ttls := make([]*redis.Cmd, len(keys))
-	pipe := s.client.Pipeline()
+	pipe := client.Pipeline()
 	for i, k := range keys {
 		texts[i] = pipe.GetRange(ctx, s.name(k), 0, MaxSigned)
 		ttls[i] = pipe.Do(ctx, "PTTL", s.name(k))
@@ -155,18 +210,4 @@ func redisValue(text *redis.StringCmd, ttl *redis.Cmd) Value {
 		v.TTL = max(time.Duration(left)*time.Millisecond, 1)
 	}
 	return v
-}
-
-// Watch implements Store: it holds the tracking connection.
-func (s *RedisStore) Watch(ctx context.Context, feed Feed, every time.Duration) error {
-	client, ok := s.client.(*redis.Client)
-	if !ok {
-		return errors.New("redis store: only a single server can be watched")
-	}
-	t := tracker{
-		options: client.Options(), prefix: s.opt.KeyPrefix, key: s.key, feed: feed,
-		interval: min(s.opt.Ping, every), timeout: s.opt.PingTimeout, log: s.opt.Log,
-	}
-	t.run(ctx)
-	return nil
 }

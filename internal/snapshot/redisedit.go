@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 
@@ -19,7 +20,7 @@ func (s *RedisStore) Get(ctx context.Context, k Key) (*Stored, error) {
 	if !k.Valid() {
 		return nil, fmt.Errorf("%q: %w", k, ErrKey)
 	}
-	values, err := s.Read(ctx, []Key{k})
+	values, err := s.readBy(ctx, s.client, []Key{k})
 	if err != nil {
 		return nil, err
 	}
@@ -36,18 +37,34 @@ func (s *RedisStore) List(ctx context.Context, kind authz.Kind) ([]string, error
 		}
 		return []string{""}, nil
 	}
-	var ids []string
-	scan := s.client.Scan(ctx, 0, escapeGlob(s.opt.KeyPrefix)+string(kind)+":*", 1000).Iterator()
-	for scan.Next(ctx) {
-		if k, ok := s.key(scan.Val()); ok && k.Kind == kind {
-			ids = append(ids, k.ID)
+	var (
+		mu  sync.Mutex
+		ids []string
+	)
+	err := s.eachMaster(ctx, func(ctx context.Context, master redis.Cmdable) error {
+		scan := master.Scan(ctx, 0, escapeGlob(s.opt.KeyPrefix)+string(kind)+":*", 1000).Iterator()
+		for scan.Next(ctx) {
+			if k, ok := s.key(scan.Val()); ok && k.Kind == kind {
+				mu.Lock()
+				ids = append(ids, k.ID)
+				mu.Unlock()
+			}
 		}
-	}
-	if err := scan.Err(); err != nil {
+		return scan.Err()
+	})
+	if err != nil {
 		return nil, fmt.Errorf("list records: %w", err)
 	}
 	slices.Sort(ids)
 	return slices.Compact(ids), nil
+}
+
+// eachMaster asks every server that may hold keys, at the same time.
+func (s *RedisStore) eachMaster(ctx context.Context, ask func(context.Context, redis.Cmdable) error) error {
+	if c, ok := s.client.(*redis.ClusterClient); ok {
+		return c.ForEachMaster(ctx, func(ctx context.Context, master *redis.Client) error { return ask(ctx, master) })
+	}
+	return ask(ctx, s.client)
 }
 
 // escapeGlob makes a prefix stand for itself in a pattern.

@@ -18,6 +18,7 @@ import (
 type respReader struct {
 	r      *bufio.Reader
 	longer int // texts longer than this are skipped
+	keep   int // answers are kept whole up to this size; 0: they are skipped
 }
 
 // respMessage is one message of the server's.
@@ -26,6 +27,16 @@ type respMessage struct {
 	text string // of '+' and '-'
 	all  bool   // of '>': any key may have changed
 	keys []string
+	// value is an answer that is neither '+', '-' nor a push, when answers are
+	// kept.
+	value respValue
+}
+
+// respValue is an answer as a tree; a map's names and values are its items.
+type respValue struct {
+	kind  byte
+	text  string // of what is no aggregate
+	items []respValue
 }
 
 const (
@@ -48,7 +59,73 @@ func (p *respReader) next(keys func([]string)) (respMessage, error) {
 	case '>':
 		return p.push(line, keys)
 	}
-	return respMessage{kind: kind}, p.skipRest(kind, line, respDepth)
+	if p.keep == 0 {
+		return respMessage{kind: kind}, p.skipRest(kind, line, respDepth)
+	}
+	room := p.keep
+	value, err := p.value(kind, line, respDepth, &room)
+	return respMessage{kind: kind, value: value}, err
+}
+
+var errRoom = fmt.Errorf("%w: an answer that is too large", errProtocol)
+
+// value reads what follows the header of an answer, into the room that is left.
+func (p *respReader) value(kind byte, line []byte, depth int, room *int) (respValue, error) {
+	v := respValue{kind: kind}
+	if *room -= len(line) + 16; *room < 0 || depth == 0 {
+		return v, errRoom
+	}
+	each := 1
+	switch kind {
+	case '+', '-', ':', '_', '#', ',', '(':
+		v.text = string(line)
+		return v, nil
+	case '$', '!', '=':
+		return v, p.bulk(&v, line, room)
+	case '%':
+		each = 2
+	case '*', '~':
+	default:
+		return v, fmt.Errorf("%w: a value of kind %q", errProtocol, kind)
+	}
+	n, err := count(line)
+	if string(line) == "-1" {
+		n, err = 0, nil
+	}
+	if err != nil {
+		return v, err
+	}
+	for range n * each {
+		kind, line, err := p.header()
+		if err != nil {
+			return v, err
+		}
+		item, err := p.value(kind, line, depth-1, room)
+		if err != nil {
+			return v, err
+		}
+		v.items = append(v.items, item)
+	}
+	return v, nil
+}
+
+func (p *respReader) bulk(v *respValue, line []byte, room *int) error {
+	if string(line) == "-1" {
+		return nil
+	}
+	n, err := count(line)
+	if err != nil {
+		return err
+	}
+	if *room -= n; *room < 0 {
+		return errRoom
+	}
+	buf := make([]byte, n)
+	if _, err := io.ReadFull(p.r, buf); err != nil {
+		return err
+	}
+	v.text = string(buf)
+	return p.discard(0)
 }
 
 // header reads one line: its first byte and what follows. A line longer than

@@ -3,38 +3,60 @@ package snapshot
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
 )
 
-// tracker holds the tracking connection to one master: RESP3 client-side
-// tracking in broadcast mode on the prefix. Redis pushes the name of every
-// key of the prefix that was written, deleted, expired or evicted, whoever
-// did it.
+// tracker holds the tracking connections to all masters of a store: RESP3
+// client-side tracking in broadcast mode on the prefix. Redis pushes the name
+// of every key of the prefix that was written, deleted, expired or evicted,
+// whoever did it.
 //
 // Pings run on the same connection, one at a time: when one is answered,
 // whatever was pushed before it was sent has been read, for both travel in
 // one stream. (Redis pushes at the end of the event loop's round in which a
 // write ran; with only one ping under way, a ping cannot be answered in a
-// round that had begun before it was sent.)
+// round that had begun before it was sent.) With each ping the server is asked
+// what it is, so that one that is no longer the master does not confirm.
 //
-//	      dial, HELLO 3,                 null push (FLUSHALL): a new epoch
-//	      CLIENT TRACKING ON                 +-----+
+//	      the masters are found,         null push (FLUSHALL): a new epoch
+//	      every one tracks                   +-----+
 //	(down) ----------------------> (up) -----+     |
 //	   ^                             |  ^          |
 //	   |   any error, an unanswered  |  +----------+
-//	   +------- ping, its end -------+
+//	   |   ping, other masters than  |
+//	   +-----  these, its end  ------+
+//
+// An epoch is one for all masters: a change at any of them must be heard, so
+// what happens to one connection happens to all.
 type tracker struct {
-	options  *redis.Options // how to reach the master
-	prefix   string
-	key      func(name string) (Key, bool)
+	store    *RedisStore
+	find     func(ctx context.Context) (*layout, error)
 	feed     Feed
 	interval time.Duration
 	timeout  time.Duration
 	log      *slog.Logger
+}
+
+// layout is the masters of an epoch.
+type layout struct {
+	masters []string // addresses, sorted
+	// client reads from these masters alone; nil: the store's own does.
+	client func() *trackedClient
+	// ask is what a server is asked along with each ping, nil for nothing, and
+	// judge says why the answer means that it confirms nothing.
+	ask   []string
+	judge func(address string, answer respValue) error
+	// lenient says that a server may refuse to be asked.
+	lenient bool
+	// beside runs beside the connections and confirms like one; nil: nothing does.
+	beside func(ctx context.Context, part Feed) error
 }
 
 const (
@@ -42,13 +64,13 @@ const (
 	trackPauseMax = 500 * time.Millisecond
 )
 
-// run connects, again and again, until ctx ends. The first attempt after a
-// loss is made at once.
+// run begins one epoch after the other, until ctx ends. The first attempt
+// after a loss is made at once.
 func (t *tracker) run(ctx context.Context) {
 	pause := time.Duration(0)
 	reported := false
 	for ctx.Err() == nil {
-		wasUp, err := t.session(ctx)
+		wasUp, err := t.epoch(ctx)
 		if ctx.Err() != nil {
 			return
 		}
@@ -57,7 +79,7 @@ func (t *tracker) run(ctx context.Context) {
 			pause, reported = 0, false
 		}
 		if !reported {
-			t.log.Warn("connection to the record store lost", "address", t.options.Addr, "error", err)
+			t.log.Warn("connection to the record store lost", "address", strings.Join(t.store.opt.Addresses, " "), "error", err)
 			reported = true
 		}
 		sleep(ctx, pause/2+rand.N(pause/2+1))
@@ -74,28 +96,67 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// session is one connection's life; wasUp says that it tracked. It returns
-// when the connection is closed and all that used it has ended.
-func (t *tracker) session(ctx context.Context) (wasUp bool, err error) {
-	dialCtx, cancel := context.WithTimeout(ctx, redisDial)
-	conn, err := t.options.Dialer(dialCtx, t.options.Network, t.options.Addr)
-	cancel()
+// epoch tracks the masters that there are until it can no longer; wasUp says
+// that it did. It returns when all that it started has ended.
+func (t *tracker) epoch(ctx context.Context) (wasUp bool, err error) {
+	l, err := t.find(ctx)
 	if err != nil {
 		return false, err
+	}
+	t.store.readFrom(l)
+	names := l.masters
+	if l.beside != nil {
+		names = append(names[:len(names):len(names)], "sentinels")
+	}
+	all := newGather(t.feed, names)
+	t.store.running.Store(all)
+	defer all.end()
+	g, ctx := errgroup.WithContext(ctx)
+	for i, address := range l.masters {
+		g.Go(func() error {
+			err := t.session(ctx, l, address, all.part(i))
+			if len(l.masters) > 1 {
+				err = fmt.Errorf("%s: %w", address, err)
+			}
+			return err
+		})
+	}
+	if l.beside != nil {
+		g.Go(func() error { return l.beside(ctx, all.part(len(l.masters))) })
+	}
+	err = g.Wait()
+	return all.wasUp(), err
+}
+
+// session is one connection's life. It returns, with an error, when the
+// connection is closed and all that used it has ended.
+func (t *tracker) session(ctx context.Context, l *layout, address string, part Feed) error {
+	options := t.store.single(address).Simple()
+	server := redis.NewClient(options) // which only completes its options
+	defer server.Close()
+	options = server.Options()
+	dialCtx, cancel := context.WithTimeout(ctx, redisDial)
+	conn, err := options.Dialer(dialCtx, options.Network, options.Addr)
+	cancel()
+	if err != nil {
+		return err
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 
-	s := &trackSession{tracker: t, conn: conn, answered: make(chan struct{}, 1)}
+	s := &trackSession{
+		tracker: t, layout: l, address: address, feed: part, options: options, conn: conn, answered: make(chan struct{}, 1),
+	}
 	s.reader = &respReader{
 		r:      bufio.NewReaderSize(conn, 16<<10),
-		longer: len(t.prefix) + len(ControlKey.Kind) + maxID + 64,
+		longer: len(t.store.opt.KeyPrefix) + len(ControlKey.Kind) + maxID + 64,
+		keep:   maxAnswer,
 	}
 	if err := s.open(); err != nil {
-		return false, err
+		return err
 	}
-	t.log.Info("connected to the record store", "address", t.options.Addr)
-	t.feed.Up()
+	t.log.Info("connected to the record store", "address", address)
+	part.Up()
 
 	ended := make(chan struct{})
 	pings := make(chan struct{})
@@ -107,5 +168,24 @@ func (t *tracker) session(ctx context.Context) (wasUp bool, err error) {
 	close(ended)
 	conn.Close()
 	<-pings
-	return true, err
+	return err
+}
+
+// maxAnswer bounds what a server says of itself: some thousand nodes of a
+// cluster.
+const maxAnswer = 1 << 20
+
+// readFrom has the cache's reads go to the masters of l.
+func (s *RedisStore) readFrom(l *layout) {
+	if l.client == nil {
+		return
+	}
+	old := s.tracked.Load()
+	if old != nil && old.masters == strings.Join(l.masters, " ") {
+		return
+	}
+	s.tracked.Store(l.client())
+	if old != nil {
+		_ = old.Close()
+	}
 }

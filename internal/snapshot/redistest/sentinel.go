@@ -1,0 +1,127 @@
+package redistest
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// MasterName is what the sentinels call the master.
+const MasterName = "records"
+
+// Replicated is a master, a replica of it, and three sentinels that watch
+// them.
+type Replicated struct {
+	Master, Replica *Node
+	// Sentinels are their addresses.
+	Sentinels []string
+
+	t       testing.TB
+	configs []string
+	procs   []*exec.Cmd
+}
+
+// StartReplicated starts all of it and waits until every sentinel knows the
+// others and the replica.
+func StartReplicated(t testing.TB, args ...string) *Replicated {
+	t.Helper()
+	r := &Replicated{t: t}
+	args = append([]string{"--repl-diskless-sync-delay", "0"}, args...)
+	r.Master = StartNode(t, args...)
+	r.Replica = StartNode(t, append([]string{"--replicaof", "127.0.0.1 " + r.Master.Port}, args...)...)
+	eventually(t, "the replica hears its master", func() bool {
+		return strings.Contains(r.Replica.Client.Info(context.Background(), "replication").Val(), "master_link_status:up")
+	})
+	for range 3 {
+		r.addSentinel()
+	}
+	t.Cleanup(func() {
+		for i := range r.procs {
+			r.KillSentinel(i)
+		}
+	})
+	for _, address := range r.Sentinels {
+		r.watches(address)
+	}
+	return r
+}
+
+func (r *Replicated) addSentinel() {
+	r.t.Helper()
+	dir, err := os.MkdirTemp("", "sentinel")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { os.RemoveAll(dir) })
+	port := freePort(r.t)
+	config := filepath.Join(dir, "sentinel.conf")
+	text := fmt.Sprintf("port %s\nbind 127.0.0.1\ndir %s\nsentinel monitor %s 127.0.0.1 %s 2\n"+
+		"sentinel down-after-milliseconds %s %d\nsentinel failover-timeout %s 10000\n",
+		port, dir, MasterName, r.Master.Port, MasterName, NodeTimeout.Milliseconds(), MasterName)
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		r.t.Fatal(err)
+	}
+	r.configs, r.procs = append(r.configs, config), append(r.procs, nil)
+	r.Sentinels = append(r.Sentinels, net.JoinHostPort("127.0.0.1", port))
+	r.StartSentinel(len(r.procs) - 1)
+}
+
+// StartSentinel starts the i-th sentinel again after KillSentinel.
+func (r *Replicated) StartSentinel(i int) {
+	r.t.Helper()
+	cmd := exec.Command("redis-server", r.configs[i], "--sentinel")
+	if err := cmd.Start(); err != nil {
+		r.t.Fatalf("start a sentinel: %v", err)
+	}
+	r.procs[i] = cmd
+}
+
+// KillSentinel kills the i-th sentinel, if it runs.
+func (r *Replicated) KillSentinel(i int) {
+	if cmd := r.procs[i]; cmd != nil {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		r.procs[i] = nil
+	}
+}
+
+// watches waits until the sentinel at address knows the two others and the
+// replica.
+func (r *Replicated) watches(address string) {
+	r.t.Helper()
+	c := redis.NewSentinelClient(&redis.Options{Addr: address, DisableIdentity: true})
+	defer c.Close()
+	ctx := context.Background()
+	eventually(r.t, "the sentinels know each other", func() bool {
+		m := c.Master(ctx, MasterName).Val()
+		return m["num-other-sentinels"] == "2" && m["num-slaves"] == "1"
+	})
+}
+
+// Failover has the sentinels promote the replica, whatever the master does,
+// and waits until they name it.
+func (r *Replicated) Failover() {
+	r.t.Helper()
+	c := redis.NewSentinelClient(&redis.Options{Addr: r.Sentinels[0], DisableIdentity: true})
+	defer c.Close()
+	eventually(r.t, "a failover begins", func() bool { return c.Failover(context.Background(), MasterName).Err() == nil })
+	r.Promoted()
+}
+
+// Promoted waits until the first sentinel names the replica as the master.
+func (r *Replicated) Promoted() {
+	r.t.Helper()
+	c := redis.NewSentinelClient(&redis.Options{Addr: r.Sentinels[0], DisableIdentity: true})
+	defer c.Close()
+	eventually(r.t, "the replica is the master", func() bool {
+		pair := c.GetMasterAddrByName(context.Background(), MasterName).Val()
+		return len(pair) == 2 && pair[1] == r.Replica.Port
+	})
+}

@@ -1,0 +1,103 @@
+package snapshot
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"sluice/internal/snapshot/redistest"
+)
+
+var sharedReplicated = sync.OnceValue(func() *redistest.Replicated { return redistest.StartReplicated(shared) })
+
+// sentinelBackend is a corner of a master that the tests of the contract share.
+func sentinelBackend(t *testing.T) *backend {
+	return sentinelOn(t, sharedReplicated(), strings.ReplaceAll(t.Name(), "/", "-")+":")
+}
+
+func ownSentinelBackend(t *testing.T) *backend {
+	r := redistest.StartReplicated(t)
+	b := sentinelOn(t, r, "sluice:")
+	// Two of three do not answer: whoever names the master now may be wrong.
+	b.outage = func() {
+		r.KillSentinel(0)
+		r.KillSentinel(1)
+	}
+	b.recover = func() {
+		r.StartSentinel(0)
+		r.StartSentinel(1)
+	}
+	return b
+}
+
+func sentinelOn(t *testing.T, r *redistest.Replicated, prefix string) *backend {
+	t.Helper()
+	return redisBackendOf(t, RedisOptions{Addresses: r.Sentinels, MasterName: redistest.MasterName, KeyPrefix: prefix}, r.Master.Client)
+}
+
+func TestAFailoverBySentinelsIsFollowedAndNeverBackwards(t *testing.T) {
+	t.Parallel()
+	r := redistest.StartReplicated(t)
+	s := newScene(t, sentinelOn(t, r, "sluice:"), Options{MaxAge: 3 * time.Second})
+	ctx := context.Background()
+	s.set(Key{"lease", "lease-2"}, leaseOf("lease-2", 1, "active"))
+	for _, id := range []string{"lease-1", "lease-2"} {
+		s.eventually("it is read", func() bool { v := s.view(id); return v.Fresh && v.Snapshot.Lease != nil })
+		s.Retain(id)
+	}
+	// The replica misses the revoke: it is frozen until its master is lost.
+	r.Replica.Freeze()
+	s.set(leaseKey, leaseOf("lease-1", 4, "revoked"))
+	s.eventually("the revocation is seen", func() bool { return s.view("lease-1").Snapshot.Lease.Status == "revoked" })
+	r.Master.Down()
+	r.Replica.Thaw()
+	r.Promoted()
+	// What the replica missed may have reached its socket before the end:
+	// take it back, as a replica that had lagged would have it.
+	if err := r.Replica.Client.Set(ctx, "sluice:lease:lease-1", goodLease, 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually("the new master is tracked", func() bool { return s.Stats().Up && s.tracks(r.Replica.Address) })
+	s.eventually("the lease from before the revocation is malformed", func() bool {
+		v := s.view("lease-1")
+		return v.Fresh && malformed(v) == "[lease]"
+	})
+	if v := s.view("lease-2"); v.Snapshot.Lease == nil || !v.Fresh {
+		t.Errorf("got %+v", v)
+	}
+}
+
+// A master that was demoted, or is about to be, stands and answers pings. It
+// must not go on confirming.
+func TestADemotedMasterConfirmsNothing(t *testing.T) {
+	t.Parallel()
+	r := redistest.StartReplicated(t)
+	s := newScene(t, sentinelOn(t, r, "sluice:"), Options{MaxAge: 3 * time.Second})
+	s.Retain("lease-1")
+	s.eventually("it is read", func() bool { v := s.view("lease-1"); return v.Fresh && v.Snapshot.Lease != nil })
+	r.Failover()
+	if err := r.Replica.Client.Set(context.Background(), "sluice:lease:lease-1", leaseOf("lease-1", 9, "revoked"), 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	switched := time.Now()
+	s.eventually("the new master's revocation is seen", func() bool {
+		v := s.view("lease-1")
+		return v.Snapshot.Lease != nil && v.Snapshot.Lease.Status == "revoked"
+	})
+	if took := time.Since(switched); took > 5*time.Second {
+		t.Errorf("it took %s", took)
+	}
+}
+
+func TestASingleServerThatBecameAReplicaWithoutAMasterConfirmsNothing(t *testing.T) {
+	t.Parallel()
+	s, server := redisScene(t, Options{MaxAge: time.Second})
+	s.Retain("lease-1")
+	s.eventually("it is read", func() bool { v := s.view("lease-1"); return v.Fresh && v.Snapshot.Lease != nil })
+	s.do(server, "REPLICAOF", "127.0.0.1", "1")
+	s.eventually("it is stale", func() bool { return !s.view("lease-1").Fresh && s.Ready() != nil })
+	s.do(server, "REPLICAOF", "NO", "ONE")
+	s.eventually("it is fresh", func() bool { return s.view("lease-1").Fresh })
+}
