@@ -27,6 +27,7 @@ func TLSConfig(f TLSFiles, log *slog.Logger) (*tls.Config, error) {
 	}
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
+		NextProtos: protocols, // net/http looks here whether it is to serve HTTP/2
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
 			return files.current(), nil
 		},
@@ -35,6 +36,9 @@ func TLSConfig(f TLSFiles, log *slog.Logger) (*tls.Config, error) {
 		},
 	}, nil
 }
+
+// protocols are what is offered to callers over TLS.
+var protocols = []string{"h2", "http/1.1"}
 
 type tlsFiles struct {
 	TLSFiles
@@ -80,7 +84,7 @@ func (t *tlsFiles) readLocked() error {
 	config := &tls.Config{
 		MinVersion:   tls.VersionTLS12,
 		Certificates: []tls.Certificate{pair},
-		NextProtos:   []string{"h2", "http/1.1"},
+		NextProtos:   protocols,
 	}
 	if t.ClientCA != "" {
 		if config.ClientCAs, err = authorities(t.ClientCA); err != nil {
