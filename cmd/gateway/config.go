@@ -93,8 +93,8 @@ type FileStoreConfig struct {
 
 // RedisConfig is the store of type redis.
 type RedisConfig struct {
-	Addresses  []string       `yaml:"addresses"`   // host:port; this version takes one
-	MasterName string         `yaml:"master_name"` // not supported yet: must be empty
+	Addresses  []string       `yaml:"addresses"`   // host:port: one server, nodes of a cluster, or the sentinels
+	MasterName string         `yaml:"master_name"` // what the sentinels at Addresses call it
 	Username   string         `yaml:"username"`
 	Password   Secret         `yaml:"password"`
 	TLS        RedisTLSConfig `yaml:"tls"`

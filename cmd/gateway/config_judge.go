@@ -37,7 +37,6 @@ func (l *loader) judgeSupport() {
 		{"forward_auth.address", c.ForwardAuth.Address != ""},
 		{"opa", len(c.OPA) > 0},
 		{"policies.max_age", c.Policies.MaxAge > 0},
-		{"store.redis.master_name", c.Store.Redis.MasterName != ""},
 		{"store.verify.required", c.Store.Verify.Required},
 		{"store.verify.keys_file", c.Store.Verify.KeysFile != ""},
 		{"identity.jwt", len(c.Identity.JWT) > 0},
@@ -46,9 +45,6 @@ func (l *loader) judgeSupport() {
 		if part.used {
 			l.wrong(part.path, "not supported by this version; leave it out")
 		}
-	}
-	if len(c.Store.Redis.Addresses) > 1 {
-		l.wrong("store.redis.addresses", "several addresses (a cluster) are not supported by this version; name one")
 	}
 }
 
@@ -91,6 +87,9 @@ func (l *loader) judgeStore() {
 		if host, port, ok := splitAddress(address); !ok || host == "" || port == 0 {
 			l.wrong(index("store.redis.addresses", i), "%q is not host:port, such as 127.0.0.1:6379", address)
 		}
+	}
+	if name := c.Redis.MasterName; name != "" && !printable(name, 1, 128) {
+		l.wrong("store.redis.master_name", "must be at most 128 visible ASCII characters")
 	}
 	// An empty prefix would watch, and trust, every key of the server.
 	if !printable(c.Redis.KeyPrefix, 1, 128) {

@@ -217,8 +217,7 @@ func TestAWrongConfigurationIsRefusedWithItsPlace(t *testing.T) {
 		{"unsupported tokens", "identity: {jwt: [{issuer: x, audience: y}]}", "F:1:17: identity.jwt: not supported by this version; leave it out"},
 		{"unsupported certificates", "identity: {mtls: {trust_domain: x}}", "F:1:18: identity.mtls: not supported by this version; leave it out"},
 		{"unsupported signatures", "store: {verify: {required: true}}", "F:1:28: store.verify.required: not supported by this version; leave it out"},
-		{"unsupported cluster", "store: {redis: {addresses: ['a:1', 'b:1']}}", "F:1:28: store.redis.addresses: several addresses (a cluster) are not supported by this version; name one"},
-		{"unsupported sentinel", "store: {redis: {master_name: m}}", "F:1:30: store.redis.master_name: not supported by this version; leave it out"},
+		{"a master without a name", "store: {redis: {master_name: 'a b'}}", "F:1:30: store.redis.master_name: must be at most 128 visible ASCII characters"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

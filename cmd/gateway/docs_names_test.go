@@ -277,7 +277,7 @@ func TestTheMetricsAreThoseOfTheDocuments(t *testing.T) {
 var unsupported = map[string]string{
 	"opa": "{services: {}}", "extauthz": "{address: \"127.0.0.1:1\"}", "forward_auth": "{address: \"127.0.0.1:1\"}",
 	"identity.jwt": "[{issuer: x}]", "identity.mtls": "{trust_domain: x}", "store.verify": "{required: true}",
-	"store.redis.master_name": "x", "policies.max_age": "1h", "addresses": "", "upgrade": "",
+	"policies.max_age": "1h", "upgrade": "",
 }
 
 func TestWhatIsNotInThisVersionIsRefused(t *testing.T) {
@@ -302,7 +302,7 @@ func TestWhatIsNotInThisVersionIsRefused(t *testing.T) {
 			t.Errorf("the README does not say that %s is refused", key)
 		}
 	}
-	for _, set := range []string{`store.redis.addresses=["127.0.0.1:1", "127.0.0.1:2"]`, `routes=[{path: "/{lease}", capability: x, kind: duplex, upgrade: [tcp]}]`} {
+	for _, set := range []string{`routes=[{path: "/{lease}", capability: x, kind: duplex, upgrade: [tcp]}]`} {
 		if got := runWith(t, "", "check", "--set", set); got.code != exitNo || !strings.Contains(got.stderr, "not supported by this version") {
 			t.Errorf("%s: exit %d: %s", set, got.code, got.stderr)
 		}

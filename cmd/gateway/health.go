@@ -78,16 +78,28 @@ func (h *health) readyz(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Query().Has("verbose") {
 		answer["parts"] = parts
 		answer["workers"] = h.gateway.links.Status()
-		answer["store"] = storeStatus(h.gateway.facts.Stats())
+		answer["store"] = storeStatus(h.gateway.facts.Stats(), h.gateway.store)
 		answer["policy_revision"] = h.gateway.policy.Revision()
 	}
 	writeJSON(w, status, answer)
 }
 
-func storeStatus(s snapshot.Stats) any {
-	return map[string]any{
+func storeStatus(s snapshot.Stats, store recordStore) any {
+	status := map[string]any{
 		"up": s.Up, "resyncs": s.Resyncs, "age_ms": s.Age.Milliseconds(), "leases": s.Leases, "absent": s.Absent, "bytes": s.Bytes,
 	}
+	if several, ok := store.(interface {
+		Servers() []snapshot.ServerStatus
+	}); ok {
+		servers := []map[string]any{}
+		for _, server := range several.Servers() {
+			servers = append(servers, map[string]any{
+				"name": server.Name, "tracked": server.Tracked, "age_ms": server.Age.Milliseconds(),
+			})
+		}
+		status["servers"] = servers
+	}
+	return status
 }
 
 // opaHealth answers as OPA's /health does: 500 while what is asked about is

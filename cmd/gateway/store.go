@@ -36,7 +36,7 @@ func openStore(cfg *Config, log *slog.Logger) (recordStore, error) {
 		return nil, fmt.Errorf("store.redis.tls: %w", err)
 	}
 	store, err := snapshot.NewRedisStore(snapshot.RedisOptions{
-		Addresses: cfg.Store.Redis.Addresses, Username: cfg.Store.Redis.Username, Password: string(cfg.Store.Redis.Password),
+		Addresses: cfg.Store.Redis.Addresses, MasterName: cfg.Store.Redis.MasterName, Username: cfg.Store.Redis.Username, Password: string(cfg.Store.Redis.Password),
 		TLS: secured, KeyPrefix: cfg.Store.Redis.KeyPrefix, Log: log,
 	})
 	if err != nil {

@@ -22,8 +22,6 @@ type RedisOptions struct {
 	Addresses []string
 	// MasterName is what the sentinels call the master. Empty: no sentinels.
 	MasterName string
-	// Cluster says that the one address is a node of a cluster.
-	Cluster bool
 	// Username and Password are for AUTH; both may be empty. Sentinels are
 	// asked without.
 	Username, Password string
@@ -83,9 +81,6 @@ func NewRedisStore(opt RedisOptions) (*RedisStore, error) {
 	if opt.Ping < 0 || opt.PingTimeout < 0 || opt.PoolSize < 0 {
 		return nil, errors.New("redis store: a limit is negative")
 	}
-	if opt.Cluster && opt.MasterName != "" {
-		return nil, errors.New("redis store: a cluster has no sentinels")
-	}
 	opt.Ping = or(opt.Ping, 250*time.Millisecond)
 	opt.PingTimeout = or(opt.PingTimeout, time.Second)
 	opt.PoolSize = or(opt.PoolSize, 8)
@@ -123,7 +118,7 @@ func (s *RedisStore) universal(addresses []string) *redis.UniversalOptions {
 }
 
 func (s *RedisStore) cluster() bool {
-	return s.opt.Cluster || len(s.opt.Addresses) > 1 && s.opt.MasterName == ""
+	return len(s.opt.Addresses) > 1 && s.opt.MasterName == ""
 }
 
 // single are go-redis's options for one server.
