@@ -194,7 +194,11 @@ func (a *admin) putRecord(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, snapshot.MaxText))
+	limit := int64(snapshot.MaxText)
+	if a.gateway.config.Store.Verify.KeysFile != "" {
+		limit = snapshot.MaxSigned
+	}
+	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
 	if err != nil {
 		writeError(w, http.StatusRequestEntityTooLarge, "a record has at most 256 KiB")
 		return

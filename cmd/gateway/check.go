@@ -129,6 +129,9 @@ func (k *checker) advise(cfg *Config) {
 	if dir := cfg.Store.File.Dir; cfg.Store.Type == "file" && !isDirectory(dir) {
 		warn("store.file.dir", "%s is not there yet, so there are no records", dir)
 	}
+	if verify := cfg.Store.Verify; verify.KeysFile != "" && !verify.Required {
+		warn("store.verify.required", "is false, so what is not signed is taken too, and whoever writes to the store can grant; set it to true when every record is signed")
+	}
 	if cfg.Workers.Link == "static" {
 		warn("workers.link", "static takes your word in place of the workers' live documents: a worker that lost a method or was replaced is not noticed; probe or watch notice it")
 		if len(cfg.Workers.Static) == 0 {

@@ -77,8 +77,14 @@ func (k *checker) recordsOf(ctx context.Context, cfg *Config, dir string) error 
 	if err != nil {
 		return err
 	}
+	records := recordStore(store)
+	if cfg != nil {
+		if records, err = verified(cfg, store, nil); err != nil {
+			return nil // the keys file has faults, and is told of with the other files
+		}
+	}
 	for _, kind := range snapshot.Kinds() {
-		if err := k.recordsOfKind(ctx, store, kind); err != nil {
+		if err := k.recordsOfKind(ctx, records, store, kind); err != nil {
 			return err
 		}
 	}
@@ -86,8 +92,8 @@ func (k *checker) recordsOf(ctx context.Context, cfg *Config, dir string) error 
 	return nil
 }
 
-func (k *checker) recordsOfKind(ctx context.Context, store *snapshot.FileStore, kind authz.Kind) error {
-	ids, err := store.List(ctx, kind)
+func (k *checker) recordsOfKind(ctx context.Context, records recordStore, store *snapshot.FileStore, kind authz.Kind) error {
+	ids, err := records.List(ctx, kind)
 	if err != nil {
 		return err
 	}
@@ -95,7 +101,7 @@ func (k *checker) recordsOfKind(ctx context.Context, store *snapshot.FileStore, 
 		key := snapshot.Key{Kind: kind, ID: id}
 		source := pathOf(store, key)
 		k.Records++
-		record, err := store.Get(ctx, key)
+		record, err := records.Get(ctx, key)
 		switch {
 		case errors.Is(err, snapshot.ErrNotFound): // removed meanwhile
 		case err != nil:
@@ -160,6 +166,10 @@ func (k *checker) files(cfg *Config) {
 		_, err := identity.OpenTokens(path)
 		k.tokens(cfg, err)
 	}
+	if path := cfg.Store.Verify.KeysFile; path != "" {
+		_, err := snapshot.OpenKeys(path)
+		k.keys(cfg, err)
+	}
 	server, client, redis := cfg.Listen.TLS, cfg.Workers.TLS, cfg.Store.Redis.TLS
 	for _, pair := range []struct{ path, cert, key, authorities string }{
 		{"listen.tls", server.CertFile, server.KeyFile, server.ClientCAFile},
@@ -192,6 +202,17 @@ func (k *checker) tokens(cfg *Config, err error) {
 	e, ok := errors.AsType[*identity.FileError](err)
 	if !ok {
 		k.file(cfg, "identity.tokens_file", err)
+		return
+	}
+	for _, f := range e.Faults {
+		k.fault(ConfigFault{e.Path, f.Line, f.Column, f.Path, f.Message})
+	}
+}
+
+func (k *checker) keys(cfg *Config, err error) {
+	e, ok := errors.AsType[*snapshot.KeysFileError](err)
+	if !ok {
+		k.file(cfg, "store.verify.keys_file", err)
 		return
 	}
 	for _, f := range e.Faults {

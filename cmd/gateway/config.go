@@ -110,11 +110,11 @@ type RedisTLSConfig struct {
 	KeyFile  string `yaml:"key_file" path:"y"`
 }
 
-// VerifyConfig is about signed records; not supported yet.
+// VerifyConfig is about signed records.
 type VerifyConfig struct {
-	Required bool          `yaml:"required"`
-	KeysFile string        `yaml:"keys_file" path:"y"`
-	MaxLife  time.Duration `yaml:"max_life"`
+	Required bool          `yaml:"required"`           // what is not signed is malformed; else only what is signed wrongly
+	KeysFile string        `yaml:"keys_file" path:"y"` // "": no signature is looked at
+	MaxLife  time.Duration `yaml:"max_life"`           // a record signed for longer is malformed
 }
 
 // WorkersConfig is the link to the workers.

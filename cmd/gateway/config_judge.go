@@ -37,8 +37,6 @@ func (l *loader) judgeSupport() {
 		{"forward_auth.address", c.ForwardAuth.Address != ""},
 		{"opa", len(c.OPA) > 0},
 		{"policies.max_age", c.Policies.MaxAge > 0},
-		{"store.verify.required", c.Store.Verify.Required},
-		{"store.verify.keys_file", c.Store.Verify.KeysFile != ""},
 		{"identity.jwt", len(c.Identity.JWT) > 0},
 		{"identity.mtls", c.Identity.MTLS != MTLSConfig{}},
 	} {
@@ -101,7 +99,16 @@ func (l *loader) judgeStore() {
 		l.wrong("store.redis.tls.enabled", "is false and files for TLS are named; set it to true or leave them out")
 	}
 	l.positive("store.max_age", c.MaxAge)
-	l.positive("store.verify.max_life", c.Verify.MaxLife)
+	l.judgeVerify(c.Verify)
+}
+
+func (l *loader) judgeVerify(c VerifyConfig) {
+	if c.Required && c.KeysFile == "" {
+		l.wrong("store.verify.required", "is true and no key is known, so every record would be malformed; name the keys in store.verify.keys_file")
+	}
+	if c.MaxLife < time.Second {
+		l.wrong("store.verify.max_life", "%s would let no record through, for they are signed for whole seconds; it must be 1s or longer", c.MaxLife)
+	}
 }
 
 func (l *loader) judgeIdentity() {

@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"strconv"
+
+	"sluice/internal/snapshot"
 )
 
 // Limit is one bound that holds.
@@ -27,6 +29,7 @@ func (c *Config) configuredLimits() []Limit {
 	add("listen.max_header_bytes", c.Listen.MaxHeaderBytes, "a larger request head gets 431")
 	add("listen.header_timeout", c.Listen.HeaderTimeout, "a slower request head is cut")
 	add("store.max_age", c.Store.MaxAge, "a snapshot not confirmed for longer is stale and denies")
+	add("store.verify.max_life", c.Store.Verify.MaxLife, "a record signed for longer is malformed")
 	add("policies.max_age", orUnlimited(c.Policies.MaxAge, c.Policies.MaxAge == 0), "policies not refreshed for longer deny; not in this version")
 	add("evaluation.timeout", c.Evaluation.Timeout, "a longer evaluation is stopped and denies")
 	add("workers.dial_timeout", w.DialTimeout, "each step of asking or dialling a worker")
@@ -51,6 +54,8 @@ func fixedLimits() []Limit {
 	return []Limit{
 		fixed("record size", "256KiB", "a larger record is malformed"),
 		fixed("record depth", "32", "a record nested deeper is malformed"),
+		fixed("signed record size", Size(snapshot.MaxSigned).String(), "such a record in its signature; a larger one is malformed"),
+		fixed("signer's clock", "5s", "a record signed further ahead of the gateway's clock is malformed"),
 		fixed("live document size", "256KiB", "a larger live document is none"),
 		fixed("live document age", "10s", "a stream silent for longer is down"),
 		fixed("request target", "8KiB", "a longer one gets 414"),

@@ -216,7 +216,8 @@ func TestAWrongConfigurationIsRefusedWithItsPlace(t *testing.T) {
 		{"unsupported age of policies", "policies: {max_age: 1h}", "F:1:21: policies.max_age: not supported by this version; leave it out"},
 		{"unsupported tokens", "identity: {jwt: [{issuer: x, audience: y}]}", "F:1:17: identity.jwt: not supported by this version; leave it out"},
 		{"unsupported certificates", "identity: {mtls: {trust_domain: x}}", "F:1:18: identity.mtls: not supported by this version; leave it out"},
-		{"unsupported signatures", "store: {verify: {required: true}}", "F:1:28: store.verify.required: not supported by this version; leave it out"},
+		{"signatures without keys", "store: {verify: {required: true}}", "F:1:28: store.verify.required: is true and no key is known, so every record would be malformed; name the keys in store.verify.keys_file"},
+		{"signatures for no time", "store: {verify: {max_life: 999ms}}", "F:1:28: store.verify.max_life: 999ms would let no record through, for they are signed for whole seconds; it must be 1s or longer"},
 		{"a master without a name", "store: {redis: {master_name: 'a b'}}", "F:1:30: store.redis.master_name: must be at most 128 visible ASCII characters"},
 	}
 	for _, tt := range tests {
@@ -329,7 +330,7 @@ func TestEveryDurationAndCountIsListedAsALimit(t *testing.T) {
 			f := typ.Field(i)
 			name := strings.TrimPrefix(path+"."+f.Tag.Get("yaml"), ".")
 			switch {
-			case f.Tag.Get("yaml") == "" || strings.HasPrefix(name, "identity.") || name == "store.verify":
+			case f.Tag.Get("yaml") == "" || strings.HasPrefix(name, "identity."):
 			case f.Type.Kind() == reflect.Struct:
 				walk(f.Type, name)
 			case f.Type.Kind() == reflect.Int64 || f.Type.Kind() == reflect.Int:

@@ -16,16 +16,23 @@ type recordsCommand struct {
 	Get    recordsGetCommand    `cmd:"" help:"Print a record."`
 	Delete recordsDeleteCommand `cmd:"" help:"Delete a record."`
 	List   recordsListCommand   `cmd:"" help:"List the records of a kind."`
+	Sign   recordsSignCommand   `cmd:"" help:"Sign a record, so that gateways that verify take it."`
+	Verify recordsVerifyCommand `cmd:"" help:"Say who signed a record, and until when it counts."`
+	Keygen recordsKeygenCommand `cmd:"" help:"Make a key to sign records with: the private key in a file, and its entry for store.verify.keys_file."`
 }
 
-// recordArgs name a record.
+// recordArgs name a record in the configured store.
 type recordArgs struct {
 	configFlags
+	recordName
+}
+
+type recordName struct {
 	Kind string `arg:"" enum:"lease,environment,plugin,worker,control" help:"lease, environment, plugin, worker or control."`
 	ID   string `arg:"" optional:"" help:"Its id; the control record has none."`
 }
 
-func (r recordArgs) key() (snapshot.Key, error) {
+func (r recordName) key() (snapshot.Key, error) {
 	k := snapshot.Key{Kind: authz.Kind(r.Kind), ID: r.ID}
 	switch {
 	case k.Valid():
@@ -77,15 +84,13 @@ type recordsPutCommand struct {
 
 // Run puts the record.
 func (c *recordsPutCommand) Run(a *app) error {
-	if c.Kind == string(authz.KindControl) && c.File == "" {
-		c.ID, c.File = "", c.ID // the control record has no id: what stands there is the file
-	}
+	c.shiftFile(&c.File)
 	store, k, closeStore, err := c.open()
 	if err != nil {
 		return err
 	}
 	defer closeStore()
-	source, text, err := c.read(a)
+	source, text, err := readRecord(a, c.File)
 	if err != nil {
 		return err
 	}
@@ -100,20 +105,28 @@ func (c *recordsPutCommand) Run(a *app) error {
 	return nil
 }
 
-// read returns the record's text, and where it comes from.
-func (c *recordsPutCommand) read(a *app) (source string, text []byte, err error) {
+// shiftFile makes the control record's id, which has none, the file.
+func (r *recordName) shiftFile(file *string) {
+	if r.Kind == string(authz.KindControl) && *file == "" {
+		r.ID, *file = "", r.ID
+	}
+}
+
+// readRecord returns a record's text, and where it comes from: a file, or
+// standard input.
+func readRecord(a *app, file string) (source string, text []byte, err error) {
 	in, source := a.stdin, "standard input"
-	if c.File != "" && c.File != "-" {
-		f, err := os.Open(c.File)
+	if file != "" && file != "-" {
+		f, err := os.Open(file)
 		if err != nil {
 			return "", nil, wrongUsage("read the record: %w", err)
 		}
 		defer f.Close()
-		in, source = f, c.File
+		in, source = f, file
 	}
 	// One byte more than a record may have, so that a larger one is refused
 	// and not cut off.
-	if text, err = io.ReadAll(io.LimitReader(in, snapshot.MaxText+1)); err != nil {
+	if text, err = io.ReadAll(io.LimitReader(in, snapshot.MaxSigned+1)); err != nil {
 		return "", nil, fmt.Errorf("read the record: %w", err)
 	}
 	return source, text, nil
@@ -121,9 +134,10 @@ func (c *recordsPutCommand) read(a *app) (source string, text []byte, err error)
 
 type recordsGetCommand struct {
 	recordArgs
+	Signed bool `help:"Print it in its signature, as it is stored."`
 }
 
-// Run prints the record as it is stored; one that is malformed too, with a
+// Run prints the record; one that is malformed too, as it is stored, with a
 // warning.
 func (c *recordsGetCommand) Run(a *app) error {
 	store, k, closeStore, err := c.open()
@@ -139,6 +153,12 @@ func (c *recordsGetCommand) Run(a *app) error {
 		fmt.Fprintf(a.stderr, "warning: %s is malformed: %v\n", k, record.Fault)
 	}
 	text := record.Text
+	if c.Signed {
+		if record.Signed == nil {
+			return fmt.Errorf("%s is not signed, or the configuration names no keys to verify it with", k)
+		}
+		text = record.Signed
+	}
 	if n := len(text); n > 0 && text[n-1] != '\n' {
 		text = append(text, '\n')
 	}

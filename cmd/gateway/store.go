@@ -21,9 +21,38 @@ type recordStore interface {
 	List(ctx context.Context, kind authz.Kind) ([]string, error)
 }
 
-// openStore returns the configured store; it connects to nothing yet. A store
-// that is an io.Closer is closed by whoever opened it.
+// openStore returns the configured store, behind the layer that verifies what
+// is signed where keys are named; it connects to nothing yet. A store that is
+// an io.Closer is closed by whoever opened it.
 func openStore(cfg *Config, log *slog.Logger) (recordStore, error) {
+	store, err := openBareStore(cfg, log)
+	if err != nil {
+		return nil, err
+	}
+	return verified(cfg, store, log)
+}
+
+// verified is store, as it is or behind the layer that verifies.
+func verified(cfg *Config, store bareStore, log *slog.Logger) (recordStore, error) {
+	if cfg.Store.Verify.KeysFile == "" {
+		return store, nil
+	}
+	keys, err := snapshot.OpenKeys(cfg.Store.Verify.KeysFile)
+	if err != nil {
+		return nil, fmt.Errorf("store.verify.keys_file: %w", err)
+	}
+	return snapshot.NewVerifier(store, snapshot.VerifierOptions{
+		Keys: keys, MaxLife: cfg.Store.Verify.MaxLife, AllowUnsigned: !cfg.Store.Verify.Required, Log: log,
+	})
+}
+
+// bareStore is a store as it stands behind every layer.
+type bareStore interface {
+	recordStore
+	snapshot.Swapper
+}
+
+func openBareStore(cfg *Config, log *slog.Logger) (bareStore, error) {
 	if cfg.Store.Type != "redis" {
 		store, err := snapshot.NewFileStore(snapshot.FileOptions{Dir: cfg.Store.File.Dir, Log: log})
 		if err != nil {

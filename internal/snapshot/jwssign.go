@@ -50,11 +50,11 @@ func NewSigningKey(alg, tenantID string) (*SigningKey, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a signing key: %w", err)
 	}
-	print, err := public.Thumbprint(crypto.SHA256) // RFC 7638
+	thumbprint, err := public.Thumbprint(crypto.SHA256) // RFC 7638
 	if err != nil {
 		return nil, fmt.Errorf("make a signing key: %w", err)
 	}
-	return newSigningKey(private, KeyEntry{Kid: hex.EncodeToString(print[:8]), Alg: alg, TenantID: tenantID})
+	return newSigningKey(private, KeyEntry{Kid: hex.EncodeToString(thumbprint[:8]), Alg: alg, TenantID: tenantID})
 }
 
 // newSigningKey completes the entry with the public half.

@@ -166,6 +166,33 @@ type Signature struct {
 	key *verifyingKey
 }
 
+// Verify says who signed text for a place, and which record it is; the error
+// says why a gateway would not take it at now. The signature is known as soon
+// as it is right, though it may have expired.
+func (k *Keys) Verify(place Key, text []byte, now time.Time, maxLife time.Duration) (*Signature, *authz.Record, error) {
+	signature, payload, err := k.verify(place, text)
+	if err != nil {
+		return signature, nil, err
+	}
+	if fault, _ := signature.stands(now, maxLife); fault != nil {
+		return signature, nil, fault
+	}
+	record, err := Decode(place.Kind, place.ID, payload, nil)
+	if fault, ok := errors.AsType[*Fault](err); ok {
+		return signature, nil, inside(fault)
+	}
+	return signature, record, err
+}
+
+// Until is when a gateway stops taking the record: at its exp, or when its key
+// goes out of force.
+func (s *Signature) Until() time.Time {
+	if end := s.key.notAfter; !end.IsZero() && end.Before(s.ExpiresAt) {
+		return end.UTC()
+	}
+	return s.ExpiresAt
+}
+
 // verify says who signed text, for k, and what: everything but whether it may
 // be used now. The key is taken from the file alone; the header only names it.
 func (k *Keys) verify(place Key, text []byte) (*Signature, []byte, error) {
