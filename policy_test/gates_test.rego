@@ -18,8 +18,9 @@ test_no_input if {
 }
 
 # What stands at a path of the granted input, and the reason of the decision
-# when it is absent and when it is null.
-fields := [
+# when it is absent and when it is null. First what is judged on every request,
+# with the classification handed in.
+asked := [
 	["principal", "UNAUTHENTICATED", "UNAUTHENTICATED"],
 	["principal/tenantId", "TENANT_MISMATCH", "TENANT_MISMATCH"],
 	["principal/expires_at_ns", "ALLOW", "ALLOW"],
@@ -36,6 +37,22 @@ fields := [
 	["snapshot/lease/tenantId", "TENANT_MISMATCH", "TENANT_MISMATCH"],
 	["snapshot/lease/environmentId", "ENVIRONMENT_MISMATCH", "ENVIRONMENT_MISMATCH"],
 	["snapshot/lease_expires_at_ns", "LEASE_EXPIRED", "LEASE_EXPIRED"],
+	["snapshot/worker", "WORKER_UNAVAILABLE", "WORKER_UNAVAILABLE"],
+	["snapshot/worker/id", "WORKER_UNAVAILABLE", "WORKER_UNAVAILABLE"],
+	["snapshot/worker/pluginId", "WORKER_CHANGED", "WORKER_CHANGED"],
+	["snapshot/lease/pin/workerId", "WORKER_UNAVAILABLE", "WORKER_UNAVAILABLE"],
+	["snapshot/live", "WORKER_UNAVAILABLE", "WORKER_UNAVAILABLE"],
+	["snapshot/live/id", "WORKER_UNAVAILABLE", "WORKER_UNAVAILABLE"],
+	["snapshot/live/status", "WORKER_UNAVAILABLE", "WORKER_UNAVAILABLE"],
+	["snapshot/live/pluginId", "WORKER_CHANGED", "WORKER_CHANGED"],
+	["snapshot/live/supportedMethods", "METHOD_NOT_VERIFIED", "METHOD_NOT_VERIFIED"],
+	["phase", "WORKER_CHANGED", "WORKER_CHANGED"],
+	["gateway", "WORKER_UNAVAILABLE", "WORKER_UNAVAILABLE"],
+	["gateway/workers_enabled", "WORKER_UNAVAILABLE", "WORKER_UNAVAILABLE"],
+]
+
+# Then what the classification looks at, computed here.
+recorded := [
 	["snapshot/control/duplexEnabled", "KILL_SWITCH", "KILL_SWITCH"],
 	["snapshot/control/suspendedTenants", "ALLOW", "ALLOW"],
 	["snapshot/lease/status", "LEASE_NOT_ACTIVE", "LEASE_NOT_ACTIVE"],
@@ -65,26 +82,30 @@ fields := [
 	["snapshot/lease/capabilities", "LEASE_NOT_OPTED_IN", "LEASE_NOT_OPTED_IN"],
 	["snapshot/lease/capabilities/duplexCommandStream", "LEASE_NOT_OPTED_IN", "LEASE_NOT_OPTED_IN"],
 	["snapshot/lease/configResolution", "ALLOW", "ALLOW"],
-	["snapshot/worker", "WORKER_UNAVAILABLE", "WORKER_UNAVAILABLE"],
-	["snapshot/worker/id", "WORKER_UNAVAILABLE", "WORKER_UNAVAILABLE"],
-	["snapshot/worker/pluginId", "WORKER_CHANGED", "WORKER_CHANGED"],
-	["snapshot/lease/pin/workerId", "WORKER_UNAVAILABLE", "WORKER_UNAVAILABLE"],
-	["snapshot/live", "WORKER_UNAVAILABLE", "WORKER_UNAVAILABLE"],
-	["snapshot/live/id", "WORKER_UNAVAILABLE", "WORKER_UNAVAILABLE"],
-	["snapshot/live/status", "WORKER_UNAVAILABLE", "WORKER_UNAVAILABLE"],
-	["snapshot/live/pluginId", "WORKER_CHANGED", "WORKER_CHANGED"],
-	["snapshot/live/supportedMethods", "METHOD_NOT_VERIFIED", "METHOD_NOT_VERIFIED"],
-	["phase", "WORKER_CHANGED", "WORKER_CHANGED"],
 ]
 
+classified := object.union(granted, {"classification": {"duplexCommandStream": {"granted": true, "reason": "ALLOW"}}})
+
 test_absent[path] if {
-	some [path, reason, _] in fields
-	changed := json.patch(granted, [{"op": "remove", "path": path}])
+	some [path, reason, _] in asked
+	changed := json.patch(classified, [{"op": "remove", "path": path}])
 	data.sluice.authz.decision.reason == reason with input as changed
 }
 
 test_null[path] if {
-	some [path, _, reason] in fields
+	some [path, _, reason] in asked
+	changed := json.patch(classified, [{"op": "add", "path": path, "value": null}])
+	data.sluice.authz.decision.reason == reason with input as changed
+}
+
+test_absent_from_records[path] if {
+	some [path, reason, _] in recorded
+	changed := json.patch(granted, [{"op": "remove", "path": path}])
+	data.sluice.authz.decision.reason == reason with input as changed
+}
+
+test_null_in_records[path] if {
+	some [path, _, reason] in recorded
 	changed := json.patch(granted, [{"op": "add", "path": path, "value": null}])
 	data.sluice.authz.decision.reason == reason with input as changed
 }

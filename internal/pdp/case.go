@@ -33,7 +33,7 @@ func ReadCase(line []byte, extraFields []string) (*authz.Question, error) {
 	}
 	records, _ := readFields(c["records"])
 	q := &authz.Question{
-		Request: caseRequest(c, request), Now: now,
+		Request: caseRequest(c, request, now), Now: now,
 		View:           authz.View{Fresh: !set(c["stale"]) || string(c["stale"]) == "false", Confirmed: now},
 		WorkersEnabled: !set(c["workersEnabled"]) || string(c["workersEnabled"]) == "true",
 	}
@@ -88,11 +88,11 @@ func caseTime(c map[string]json.RawMessage) (time.Time, error) {
 	return now, nil
 }
 
-func caseRequest(c, request map[string]json.RawMessage) *authz.Request {
+func caseRequest(c, request map[string]json.RawMessage, now time.Time) *authz.Request {
 	r := &authz.Request{
 		ID: "case", Phase: authz.Open, Kind: authz.Duplex,
 		LeaseID: text(request["leaseId"]), Capability: authz.Capability(text(request["capability"])),
-		EnvironmentID: caseEnvironment(request["environmentId"]), Principal: casePrincipal(request["principal"]),
+		EnvironmentID: caseEnvironment(request["environmentId"]), Principal: casePrincipal(request["principal"], now),
 		Method: text(c["method"]), Path: text(c["path"]), Headers: caseHeaders(c["headers"]),
 	}
 	if set(c["phase"]) && text(c["phase"]) != string(authz.Open) {
@@ -111,7 +111,7 @@ func caseEnvironment(raw json.RawMessage) string {
 	return text(raw)
 }
 
-func casePrincipal(raw json.RawMessage) *authz.Principal {
+func casePrincipal(raw json.RawMessage, now time.Time) *authz.Principal {
 	fields, err := readFields(raw)
 	if err != nil {
 		return nil
@@ -125,7 +125,7 @@ func casePrincipal(raw json.RawMessage) *authz.Principal {
 	if set(fields["expiresAt"]) {
 		at, err := snapshot.ParseTime(text(fields["expiresAt"]))
 		if err != nil {
-			at = time.Time{}
+			at = now // not after now, whenever that is
 		}
 		p.ExpiresAt = &at
 	}
