@@ -276,7 +276,7 @@ func TestTheMetricsAreThoseOfTheDocuments(t *testing.T) {
 // on.
 var unsupported = map[string]string{
 	"opa": "{services: {}}", "extauthz": "{address: \"127.0.0.1:1\"}", "forward_auth": "{address: \"127.0.0.1:1\"}",
-	"identity.jwt": "[{issuer: x}]", "identity.mtls": "{trust_domain: x}", "store.verify": "{required: true}",
+	"identity.jwt": "[{issuer: x}]", "identity.mtls": "{trust_domain: x}",
 	"policies.max_age": "1h", "upgrade": "",
 }
 
