@@ -37,7 +37,10 @@ func (x *exchange) plainRequest(d authz.Decision) {
 func (x *exchange) stream(ctx context.Context, ch *channel.Channel, d authz.Decision) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	cut := &streamCut{cancel: cancel, controller: http.NewResponseController(x.w), grace: x.settings.CloseGrace, grpc: x.grpc}
+	cut := &streamCut{
+		cancel: cancel, controller: http.NewResponseController(x.w), grace: x.settings.CloseGrace,
+		grpc: x.grpc, sends: !x.grpc && x.r.ContentLength != 0,
+	}
 	answer, refused := x.roundTrip(ctx, ch, d, func(admitted authz.Decision) bool {
 		return admitted.Allow && ch.Commit(admitted, cut.now, nil)
 	})
@@ -114,6 +117,7 @@ type streamCut struct {
 	controller *http.ResponseController
 	grace      time.Duration
 	grpc       bool
+	sends      bool // the caller announced a body
 
 	mu       sync.Mutex
 	cut      bool
@@ -150,6 +154,12 @@ func (s *streamCut) now() {
 	}
 	s.cut = true
 	s.cancel()
+	if s.sends {
+		// HTTP/1.1 waits for the request's body on both sides: the client before
+		// it gives up, the server before it writes a head. A caller who announces
+		// one and sends none would hold the stream.
+		_ = s.controller.SetReadDeadline(time.Unix(1, 0))
+	}
 	if s.body != nil {
 		_ = s.body.Close() // the context is over: it does not wait
 		s.freeLocked()
