@@ -26,8 +26,8 @@ deps: ## install redis-server, gcc and a second WebSocket client where they are 
 policy: ## Rego: strict check with the input schema, format, tests with coverage
 	$(OPA) check --strict --schema $(SCHEMAS) policies policy_test
 	$(OPA) fmt --fail --list policies policy_test
-	$(OPA) test policies policy_test
-	$(OPA) test --coverage --threshold 100 policies policy_test > /dev/null
+	$(OPA) test --timeout 60s policies policy_test
+	$(OPA) test --timeout 60s --coverage --threshold 100 policies policy_test > /dev/null
 
 check: policy lint ## everything that judges the source without running it
 	go vet ./...
