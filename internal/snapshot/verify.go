@@ -52,8 +52,10 @@ const signerAhead = 5 * time.Second
 // A value is a compact JWS. Its header names the record that it is for (kind,
 // id), so that it is worth nothing anywhere else, and until when (exp); its
 // payload is the record's text. A verdict ends when a time passes: then the
-// value's TTL is over, and it is read and judged again. When the keys change,
-// everything is read and judged again.
+// value's TTL is over, and it is read and judged again. (That time is counted by
+// the monotonic clock from the reading on: a wall clock that is set meanwhile
+// counts from the next reading.) When the keys change, everything is read and
+// judged again.
 //
 // A tenant's key signs the leases and environments of that tenant. A lease so
 // signed is handed on as that tenant's (Value.Tenant), and the Cache joins no
