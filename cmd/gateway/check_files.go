@@ -139,7 +139,7 @@ func (k *checker) strays(store *snapshot.FileStore, dir string) {
 		switch {
 		case err != nil, entry.IsDir() && path != dir && strings.HasPrefix(name, "."):
 			return fs.SkipDir
-		case entry.IsDir(), !strings.HasSuffix(name, ".json"), strings.HasPrefix(name, "."), isRecordFile(store, dir, path):
+		case entry.IsDir(), !strings.HasSuffix(name, ".json"), strings.HasPrefix(name, "."), isRecordFile(store, dir, path), path == filepath.Join(dir, "rebase.json"):
 			return nil
 		}
 		k.warning(ConfigFault{Source: path, Message: "is the file of no record and is not read"})

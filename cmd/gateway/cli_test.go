@@ -56,7 +56,7 @@ func TestEveryCommandHasHelp(t *testing.T) {
 
 func TestCommandsThatAreNotBuiltAreNotListed(t *testing.T) {
 	help := runOK(t, "--help") + runOK(t, "records", "--help")
-	for _, name := range []string{"explain", "replay", "policy", "rebase"} {
+	for _, name := range []string{"explain", "replay", "policy"} {
 		if regexp.MustCompile(`(?m)^  (records )?` + name).MatchString(help) {
 			t.Errorf("%s is listed", name)
 		}

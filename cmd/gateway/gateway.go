@@ -35,6 +35,7 @@ type gateway struct {
 	tokens    *identity.Tokens
 	identity  *identity.Identifier
 	store     recordStore
+	marks     *snapshot.MarkLog // nil: none are kept
 	facts     *snapshot.Cache
 	dialer    *worker.Dialer
 	links     *worker.Links
@@ -112,8 +113,11 @@ func (g *gateway) openFacts(context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("workers: %w", err)
 	}
+	if g.marks, err = openMarks(cfg, g.log); err != nil {
+		return err
+	}
 	g.facts, err = snapshot.NewCache(snapshot.Options{
-		Store: g.store, MaxAge: cfg.Store.MaxAge, ExtraFields: cfg.Policies.ExtraFields, Override: g.links.Override,
+		Store: g.store, Marks: g.marks, MaxAge: cfg.Store.MaxAge, ExtraFields: cfg.Policies.ExtraFields, Override: g.links.Override,
 		OnChange: func(lease string) { g.register.LeaseChanged(lease) }, Log: g.log,
 	})
 	if err != nil {
@@ -224,6 +228,9 @@ func (g *gateway) close() {
 	if c, ok := g.store.(io.Closer); ok {
 		_ = c.Close()
 	}
+	if g.marks != nil {
+		_ = g.marks.Close()
+	}
 }
 
 // run serves until ctx is done and then drains, at once when cut is done.
@@ -234,6 +241,9 @@ func (g *gateway) run(ctx, cut context.Context) error {
 	group, parts := errgroup.WithContext(parts)
 	background := func(run func(context.Context) error) { group.Go(func() error { return run(parts) }) }
 	background(g.facts.Run)
+	if g.marks != nil {
+		background(g.marks.Run)
+	}
 	background(g.links.Run)
 	background(g.policy.Run)
 	background(g.register.Run)

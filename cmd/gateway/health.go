@@ -79,6 +79,7 @@ func (h *health) readyz(w http.ResponseWriter, r *http.Request) {
 		answer["parts"] = parts
 		answer["workers"] = h.gateway.links.Status()
 		answer["store"] = storeStatus(h.gateway.facts.Stats(), h.gateway.store)
+		answer["revision_marks"] = h.gateway.marksStatus()
 		answer["policy_revision"] = h.gateway.policy.Revision()
 	}
 	writeJSON(w, status, answer)

@@ -257,6 +257,7 @@ func (g *gateway) showMetrics(context.Context) error {
 		m.channelsOpen(g.register.Counts),
 		m.gauge("sluice_store_up", "Whether the store tells of changes now.", func() float64 { return truth(g.facts.Stats().Up) }),
 		m.gauge("sluice_snapshot_age_seconds", "Time since the store was last confirmed.", func() float64 { return g.facts.Stats().Age.Seconds() }),
+		m.gauge("sluice_revision_marks_kept", "Whether revision marks outlive a restart.", func() float64 { return truth(g.marksKept()) }),
 		m.counterOf("sluice_store_resyncs", "Times that everything in use was confirmed again.", func() int64 { return int64(g.facts.Stats().Resyncs) }),
 		m.counterOf("sluice_decision_log_dropped", "Decision log records that were dropped.", g.decisions.Dropped),
 		m.gauge("sluice_build_info", "What this binary is.", func() float64 { return 1 },

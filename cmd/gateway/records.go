@@ -19,6 +19,7 @@ type recordsCommand struct {
 	Sign   recordsSignCommand   `cmd:"" help:"Sign a record, so that gateways that verify take it."`
 	Verify recordsVerifyCommand `cmd:"" help:"Say who signed a record, and until when it counts."`
 	Keygen recordsKeygenCommand `cmd:"" help:"Make a key to sign records with: the private key in a file, and its entry for store.verify.keys_file."`
+	Rebase recordsRebaseCommand `cmd:"" help:"Make running gateways forget the revisions they have seen, after a database was restored."`
 }
 
 // recordArgs name a record in the configured store.

@@ -40,6 +40,9 @@ type Options struct {
 	// MaxMarks bounds the revisions remembered of records that are no longer
 	// held; beyond it the longest unused are forgotten. Default 2097152.
 	MaxMarks int
+	// Marks, when set, has the marks outlive a restart. Its Run is not the
+	// cache's.
+	Marks *MarkLog
 	// Log is for malformed records and the store's ups and downs. Default: none.
 	Log *slog.Logger
 }
@@ -80,8 +83,10 @@ type Cache struct {
 	queue   []*entry // to be read
 	failed  map[*entry]struct{}
 	notices []*held // to be told of
+	rebased int64   // the number of the last rebase that was done
 	work    chan struct{}
 	notice  chan struct{}
+	rebase  chan struct{}
 }
 
 // epoch is a time in which the store told of every change. Its confirmation
@@ -129,11 +134,27 @@ func NewCache(opt Options) (*Cache, error) {
 		entries: map[Key]*entry{}, marks: newMarks((opt.MaxMarks + 1) / 2),
 		active: map[*held]struct{}{}, failed: map[*entry]struct{}{},
 		leases: segment{max: opt.MaxLeases}, absent: segment{max: opt.MaxAbsent},
-		work: make(chan struct{}, 1), notice: make(chan struct{}, 1),
+		work: make(chan struct{}, 1), notice: make(chan struct{}, 1), rebase: make(chan struct{}, 1),
 		downErr: errors.New("the store was not reached yet"),
 	}
 	c.index.init()
+	c.remember()
 	return c, nil
+}
+
+// remember takes the marks that were kept.
+func (c *Cache) remember() {
+	if c.opt.Marks == nil {
+		return
+	}
+	state := c.opt.Marks.take()
+	if state == nil {
+		return
+	}
+	for name, m := range state.marks {
+		c.marks.keep(name, m)
+	}
+	c.rebased = state.rebase
 }
 
 func or[T comparable](v, otherwise T) T {

@@ -88,6 +88,12 @@ func (c countingStore) Read(ctx context.Context, keys []Key) ([]Value, error) {
 	return c.Store.Read(ctx, keys)
 }
 
+func (c countingStore) Rebases(ctx context.Context) ([]Rebase, error) {
+	return c.Store.(interface {
+		Rebases(ctx context.Context) ([]Rebase, error)
+	}).Rebases(ctx)
+}
+
 var (
 	leaseKey  = Key{authz.KindLease, "lease-1"}
 	envKey    = Key{authz.KindEnvironment, "env-1"}

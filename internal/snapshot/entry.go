@@ -172,14 +172,15 @@ func signal(ch chan struct{}) {
 func (c *Cache) accept(e *entry, read Value, issued time.Duration) {
 	e.failures = 0
 	delete(c.failed, e)
+	before := e.mark
 	v := c.judge(e, read)
 	v.entry, v.epoch, v.readAt = e, c.epoch.Load(), issued
 	if read.TTL > 0 {
 		v.expires = issued + read.TTL + time.Millisecond // a TTL is cut to milliseconds
 	}
 	if old := e.value; old != nil {
-		if old.record != nil && v.record != nil && old.record.Revision == v.record.Revision && old.tenant == v.tenant {
-			v.record = old.record // its content is the same, or it would be malformed
+		if old.record != nil && v.record != nil && e.mark == before && old.record.Revision == v.record.Revision && old.tenant == v.tenant {
+			v.record = old.record // its content is the mark's, and so the same
 		}
 		if v.malformed && old.fault != v.fault {
 			c.warn(e, v)
@@ -212,7 +213,12 @@ func (c *Cache) judge(e *entry, read Value) *value {
 	if why := e.mark.verdict(r.Revision, content); why != "" {
 		return &value{malformed: true, fault: why}
 	}
-	e.mark = mark{revision: r.Revision, content: content}
+	if raised := (mark{revision: r.Revision, content: content}); raised != e.mark {
+		e.mark = raised
+		if c.opt.Marks != nil {
+			c.opt.Marks.raise(nameOf(e.key), raised)
+		}
+	}
 	return &value{record: r, tenant: read.Tenant}
 }
 

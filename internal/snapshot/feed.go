@@ -10,9 +10,14 @@ var _ Feed = feed{}
 // Up implements Feed. Leases that are retained or waited for are read again
 // at once, others when they are next asked for.
 func (f feed) Up() {
-	c := f.c
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	f.c.mu.Lock()
+	defer f.c.mu.Unlock()
+	f.c.begin()
+	signal(f.c.rebase) // one may have come while nobody listened
+}
+
+// begin begins an epoch.
+func (c *Cache) begin() {
 	next := &epoch{}
 	if last := c.epoch.Load(); last != nil {
 		next.confirmed.Store(last.confirmed.Load()) // older than whatever is read in the new one
@@ -34,16 +39,24 @@ func (f feed) Changed(keys ...Key) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, k := range keys {
-		e := c.entries[k]
-		if e == nil || e.value != nil && e.value.fixed {
-			continue
+		if k == rebaseKey {
+			signal(c.rebase)
+		} else if e := c.entries[k]; e != nil {
+			c.changed(e)
 		}
-		e.dirty = e.loading
-		if e.value != nil {
-			e.value.dead.Store(true)
-		}
-		c.wantActive(e)
 	}
+}
+
+// changed has what was read of e no longer used, and what is being read too.
+func (c *Cache) changed(e *entry) {
+	if e.value != nil && e.value.fixed {
+		return
+	}
+	e.dirty = e.loading
+	if e.value != nil {
+		e.value.dead.Store(true)
+	}
+	c.wantActive(e)
 }
 
 // Confirm implements Feed.

@@ -81,6 +81,9 @@ func keyOf(folder authz.Kind, name string) (Key, bool) {
 		if stem == "control" {
 			return ControlKey, true
 		}
+		if stem == "rebase" {
+			return rebaseKey, true
+		}
 		kind, id, _ := strings.Cut(stem, ".")
 		k = Key{Kind: authz.Kind(kind), ID: id}
 	}

@@ -55,10 +55,14 @@ func (m *marks) put(k Key, v mark) {
 	if (v == mark{}) {
 		return
 	}
+	m.keep(nameOf(k), v)
+}
+
+func (m *marks) keep(name digest, v mark) {
 	if len(m.young) >= m.limit {
 		m.old, m.young = m.young, make(map[digest]mark)
 	}
-	m.young[nameOf(k)] = v
+	m.young[name] = v
 }
 
 // nameOf stands for a key in half the room of its longest id, and cannot be

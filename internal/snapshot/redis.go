@@ -151,6 +151,9 @@ func (s *RedisStore) key(name string) (Key, bool) {
 	if !ok {
 		return Key{}, false
 	}
+	if rest == rebaseKey.String() {
+		return rebaseKey, true
+	}
 	return ParseKey(rest)
 }
 

@@ -29,6 +29,7 @@ func (c *Cache) Run(ctx context.Context) error {
 	}
 	g.Go(func() error { c.notify(ctx); return nil })
 	g.Go(func() error { c.tick(ctx); return nil })
+	g.Go(func() error { c.rebases(ctx); return nil })
 	return g.Wait()
 }
 
