@@ -4,6 +4,8 @@ import (
 	"context"
 	"os"
 	"os/signal"
+	"reflect"
+	"slices"
 	"syscall"
 	"time"
 )
@@ -72,22 +74,50 @@ func stampOf(file string) stamp {
 }
 
 // reload puts routes, identity, policies and limits of the changed
-// configuration in force. A bad one is refused whole and the old one stays.
+// configuration in force: all of it, or, when a part is bad, none.
 func (g *gateway) reload(ctx context.Context) {
 	next, err := g.load()
+	if err == nil {
+		err = g.policy.Reconfigure(ctx, policyOptions(next))
+	}
+	if err == nil {
+		err = g.tokens.ReloadFrom(next.Identity.TokensFile)
+	}
 	if err != nil {
 		g.log.Error("the changed configuration is refused; the old one stays", "error", err)
 		return
 	}
-	if err := g.tokens.ReloadFrom(next.Identity.TokensFile); err != nil {
-		g.log.Error("the changed configuration is refused; the old one stays", "error", err)
-		return
-	}
-	if err := g.policy.Reload(ctx); err != nil {
-		g.log.Error("the changed policies are refused; the old ones stay", "error", err)
-	}
 	g.proxy.Reload(proxySettings(next))
 	g.register.SetLimits(channelLimits(next))
 	g.register.EverythingChanged()
+	if keys := needRestart(g.config, next); len(keys) > 0 {
+		g.log.Warn("these changed settings take effect at the next start", "settings", keys)
+	}
 	g.log.Info("the configuration was read again", "file", next.File)
+}
+
+// needRestart names the changed settings that a reload does not touch.
+func needRestart(old, next *Config) (keys []string) {
+	for key, values := range map[string][2]any{
+		"state_dir":               {old.StateDir, next.StateDir},
+		"listen.address":          {old.Listen.Address, next.Listen.Address},
+		"listen.tls":              {old.Listen.TLS, next.Listen.TLS},
+		"listen.max_header_bytes": {old.Listen.MaxHeaderBytes, next.Listen.MaxHeaderBytes},
+		"listen.header_timeout":   {old.Listen.HeaderTimeout, next.Listen.HeaderTimeout},
+		"probes":                  {old.Probes, next.Probes},
+		"admin":                   {old.Admin, next.Admin},
+		"policies.extra_fields":   {old.Policies.ExtraFields, next.Policies.ExtraFields},
+		"store":                   {old.Store, next.Store},
+		"workers":                 {old.Workers, next.Workers},
+		"channels.drain_delay":    {old.Channels.DrainDelay, next.Channels.DrainDelay},
+		"channels.drain_timeout":  {old.Channels.DrainTimeout, next.Channels.DrainTimeout},
+		"evaluation":              {old.Evaluation, next.Evaluation},
+		"telemetry":               {old.Telemetry, next.Telemetry},
+	} {
+		if !reflect.DeepEqual(values[0], values[1]) {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	return keys
 }

@@ -15,7 +15,7 @@ import (
 // concurrent use. Questions are answered while Run runs; before, they wait,
 // and after it ended they are denied.
 type Engine struct {
-	options  Options
+	options  atomic.Pointer[Options]
 	set      atomic.Pointer[policySet]
 	opens    *lane
 	rechecks *lane
@@ -33,14 +33,15 @@ func New(o Options) (*Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("configuring policies: %w", err)
 	}
-	return &Engine{
-		options: o,
-		opens:   &lane{queue: make(chan *job, o.Queue), evaluators: o.Evaluators, timeout: o.Timeout},
+	e := &Engine{
+		opens: &lane{queue: make(chan *job, o.Queue), evaluators: o.Evaluators, timeout: o.Timeout},
 		rechecks: &lane{
 			queue: make(chan *job, o.Queue), evaluators: max(1, o.Evaluators/2), timeout: o.Timeout, retries: true,
 		},
 		stopped: make(chan struct{}),
-	}, nil
+	}
+	e.options.Store(&o)
+	return e, nil
 }
 
 var errNotLoaded = errors.New("no policy set has been loaded")
@@ -121,18 +122,34 @@ func (e *Engine) Effective(s *authz.Snapshot, live *authz.Live) []authz.Capabili
 	return nil
 }
 
+func (e *Engine) opt() *Options { return e.options.Load() }
+
+// Reconfigure reloads from other sources: the options' Path, Replace, Required
+// and RunTests. When they give no set, nothing is changed.
+func (e *Engine) Reconfigure(ctx context.Context, sources Options) error {
+	before := e.opt()
+	next := *before
+	next.Path, next.Replace, next.Required, next.RunTests = sources.Path, sources.Replace, sources.Required, sources.RunTests
+	e.options.Store(&next)
+	err := e.Reload(ctx)
+	if err != nil {
+		e.options.Store(before)
+	}
+	return err
+}
+
 // Reload builds a set from the binary's packages and the configured path, and
 // swaps it in. A bad one is refused, with the file, line and column where
 // there is one, and the old one stays.
 func (e *Engine) Reload(ctx context.Context) error {
 	e.reload.Lock()
 	defer e.reload.Unlock()
-	if e.options.Path != "" {
-		state := pathState(e.options.Path) // before it is read: a change meanwhile is another state
+	if e.opt().Path != "" {
+		state := pathState(e.opt().Path) // before it is read: a change meanwhile is another state
 		e.seen.Store(&state)
 	}
-	set, err := buildSet(ctx, e.options)
-	e.options.OnReload(err)
+	set, err := buildSet(ctx, *e.opt())
+	e.opt().OnReload(err)
 	if err != nil {
 		err = fmt.Errorf("loading policies: %w", err)
 		e.fault.Store(&err)
@@ -144,9 +161,9 @@ func (e *Engine) Reload(ctx context.Context) error {
 		return nil
 	}
 	e.set.Store(set)
-	e.options.Log.Info("policy set active", "revision", set.revision)
-	if old != nil && e.options.OnSwap != nil {
-		e.options.OnSwap()
+	e.opt().Log.Info("policy set active", "revision", set.revision)
+	if old != nil && e.opt().OnSwap != nil {
+		e.opt().OnSwap()
 	}
 	return nil
 }

@@ -167,7 +167,7 @@ func unavailable(reason authz.Reason) result {
 func (e *Engine) try(set *policySet, j *job, timeout time.Duration, evaluation *evaluation) (r result) {
 	defer func() {
 		if p := recover(); p != nil {
-			e.options.Log.Error("panic while evaluating", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			e.opt().Log.Error("panic while evaluating", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 			r = unavailable(authz.ReasonEvaluationError)
 		}
 	}()

@@ -21,10 +21,6 @@ const (
 // seconds all the same, since a link that is switched far away reports nothing
 // here.
 func (e *Engine) follow(ctx context.Context) error {
-	if e.options.Path == "" {
-		<-ctx.Done()
-		return nil
-	}
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
 		return fmt.Errorf("watching policies: %w", err)
@@ -44,10 +40,10 @@ func (e *Engine) follow(ctx context.Context) error {
 				timer.Reset(settle)
 			}
 		case err := <-watcher.Errors:
-			e.options.Log.Warn("watching policies", "error", err)
+			e.opt().Log.Warn("watching policies", "error", err)
 		case <-timer.C:
 			e.watch(watcher)
-			if seen := e.seen.Load(); seen == nil || *seen != pathState(e.options.Path) || e.set.Load() == nil {
+			if e.changed() {
 				e.reloadLogged(ctx)
 			}
 			settling = false
@@ -56,20 +52,29 @@ func (e *Engine) follow(ctx context.Context) error {
 	}
 }
 
+// changed says whether the path is not as it was last read.
+func (e *Engine) changed() bool {
+	path, seen := e.opt().Path, e.seen.Load()
+	return path != "" && (seen == nil || *seen != pathState(path) || e.set.Load() == nil)
+}
+
 // reloadLogged reloads, and logs a fault once as long as it stays the same.
 func (e *Engine) reloadLogged(ctx context.Context) {
 	before := e.fault.Load()
 	err := e.Reload(ctx)
 	if err != nil && (before == nil || (*before).Error() != err.Error()) {
-		e.options.Log.Error("policies refused", "error", err, "active", e.Revision())
+		e.opt().Log.Error("policies refused", "error", err, "active", e.Revision())
 	}
 }
 
 // watch asks for notices of the path's directories, and of the one that it
 // stands in. What cannot be watched is left to the back-stop.
 func (e *Engine) watch(watcher *fsnotify.Watcher) {
-	_ = watcher.Add(filepath.Dir(e.options.Path))
-	walkPath(e.options.Path, 0, func(name string, info os.FileInfo, _ error) {
+	if e.opt().Path == "" {
+		return
+	}
+	_ = watcher.Add(filepath.Dir(e.opt().Path))
+	walkPath(e.opt().Path, 0, func(name string, info os.FileInfo, _ error) {
 		if info != nil && info.IsDir() {
 			_ = watcher.Add(name)
 		}
