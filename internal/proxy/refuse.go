@@ -25,8 +25,13 @@ type refusal struct {
 }
 
 // The refusals that are no decision.
+//
+// Behind a request that is not well-formed nothing is read: what sent it and
+// the gateway may not agree on where the next one begins.
 func badRequest(detail string) refusal {
-	return plain(400, "BAD_REQUEST", "The request is not well-formed.", detail)
+	r := plain(400, "BAD_REQUEST", "The request is not well-formed.", detail)
+	r.close = true
+	return r
 }
 func notFound() refusal { return plain(404, "NOT_FOUND", "There is no such resource.", "") }
 func misdirected() refusal {
