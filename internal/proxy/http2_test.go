@@ -267,6 +267,7 @@ type h2Client struct {
 	t        testing.TB
 	framer   *http2.Framer
 	settings map[http2.SettingID]uint32
+	credit   int64 // of the connection, beyond the usual
 	encoded  bytes.Buffer
 	encoder  *hpack.Encoder
 }
@@ -312,6 +313,9 @@ func (h *h2Client) answer(id uint32) *http2.MetaHeadersFrame {
 		f, err := h.framer.ReadFrame()
 		if err != nil {
 			h.t.Fatal(err)
+		}
+		if u, ok := f.(*http2.WindowUpdateFrame); ok && u.StreamID == 0 {
+			h.credit += int64(u.Increment)
 		}
 		if m, ok := f.(*http2.MetaHeadersFrame); ok && m.StreamID == id {
 			return m

@@ -262,25 +262,30 @@ func write(c net.Conn, b []byte, pieces int) {
 	}
 }
 
+// asWorker answers the handshake, then plays the worker's side.
+func (v conversation) asWorker(c net.Conn, pieces int) ([]byte, error) {
+	_ = c.SetDeadline(time.Now().Add(60 * time.Second))
+	br := bufio.NewReader(c)
+	r, err := http.ReadRequest(br)
+	if err != nil {
+		return nil, err
+	}
+	answer := "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: " + websocketAccept(r.Header.Get("Sec-WebSocket-Key")) + "\r\n"
+	if v.deflate {
+		answer += "Sec-WebSocket-Extensions: permessage-deflate\r\n"
+	}
+	if _, err := io.WriteString(c, answer+"\r\n"); err != nil {
+		return nil, err
+	}
+	return v.worker.play(c, br, pieces)
+}
+
 // talkedOver has a conversation through what opens a way to its worker.
 func (v conversation) talkedOver(t *testing.T, way func(t *testing.T, worker string) string, pieces int) (h heard) {
 	t.Helper()
 	done := make(chan struct{})
 	worker := listen(t, func(c net.Conn) {
-		_ = c.SetDeadline(time.Now().Add(60 * time.Second))
-		br := bufio.NewReader(c)
-		r, err := http.ReadRequest(br)
-		if err != nil {
-			return
-		}
-		answer := "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: " + websocketAccept(r.Header.Get("Sec-WebSocket-Key")) + "\r\n"
-		if v.deflate {
-			answer += "Sec-WebSocket-Extensions: permessage-deflate\r\n"
-		}
-		if _, err := io.WriteString(c, answer+"\r\n"); err != nil {
-			return
-		}
-		h.byWorker, h.workerEnded = v.worker.play(c, br, pieces)
+		h.byWorker, h.workerEnded = v.asWorker(c, pieces)
 		close(done)
 	})
 	head := websocketHead
@@ -321,6 +326,29 @@ func TestWhatADirectConnectionPassesTheGatewayPasses(t *testing.T) {
 				case got.callerEnded != nil || got.workerEnded != nil || want.callerEnded != nil || want.workerEnded != nil:
 					t.Errorf("in pieces of %d: ended with %v and %v, directly %v and %v", pieces, got.callerEnded, got.workerEnded, want.callerEnded, want.workerEnded)
 				}
+			}
+		})
+	}
+}
+
+// Over HTTP/2 there is no connection to compare with: what each side gets is
+// what the other one wrote.
+func TestAWebSocketOverHTTP2PassesTheSame(t *testing.T) {
+	for name, v := range conversations() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var h heard
+			done := make(chan struct{})
+			worker := listen(t, func(c net.Conn) {
+				h.byWorker, h.workerEnded = v.asWorker(c, 0)
+				close(done)
+			})
+			c := openHTTP2(t, startGateway(t, worker).address, v.deflate)
+			h.byCaller, h.callerEnded = v.caller.play(c, c, 0)
+			<-done
+			if !bytes.Equal(h.byWorker, v.caller.written()) || !bytes.Equal(h.byCaller, v.worker.written()) || h.callerEnded != nil || h.workerEnded != nil {
+				t.Errorf("the worker got %d bytes of %d, then %v; the caller %d of %d, then %v", len(h.byWorker), len(v.caller.written()), h.workerEnded,
+					len(h.byCaller), len(v.worker.written()), h.callerEnded)
 			}
 		})
 	}
