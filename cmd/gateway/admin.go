@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"context"
 	"crypto/subtle"
 	"encoding/json"
 	"errors"
@@ -14,7 +16,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 
 	"sluice/internal/authz"
 	"sluice/internal/channel"
@@ -311,8 +312,7 @@ func filterOf(w http.ResponseWriter, r *http.Request) (f channel.Filter, ok bool
 	return f, true
 }
 
-// explain answers a case, or {"leaseId", "capability"} on the live store. The
-// worker is looked at as far as its link is up; it is not asked.
+// explain answers a case, or {"leaseId", "capability"} on the live store.
 func (a *admin) explain(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxCase))
 	if err != nil {
@@ -327,42 +327,58 @@ func (a *admin) explain(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, a.gateway.policy.Explain(r.Context(), q))
 }
 
-func (a *admin) question(r *http.Request, body []byte) (*authz.Question, error) {
-	var ask struct {
-		LeaseID       string           `json:"leaseId"`
-		Capability    authz.Capability `json:"capability"`
-		EnvironmentID string           `json:"environmentId"`
-		Request       json.RawMessage  `json:"request"`
-	}
-	if err := json.Unmarshal(body, &ask); err != nil {
-		return nil, fmt.Errorf("read the question: %w", err)
-	}
-	if ask.Request != nil {
-		return pdp.ReadCase(body, a.gateway.config.Policies.ExtraFields)
-	}
-	if !authz.ValidID(ask.LeaseID) || ask.Capability == "" {
-		return nil, errors.New(`the question must be a case, or {"leaseId": ..., "capability": ...}`)
-	}
-	return a.gateway.ask(r, ask.LeaseID, ask.Capability, ask.EnvironmentID), nil
+// explainQuestion is a question on the live store. Without a principal it is
+// asked for "operator", of the lease's tenant and without roles.
+type explainQuestion struct {
+	LeaseID       string           `json:"leaseId"`
+	Capability    authz.Capability `json:"capability"`
+	EnvironmentID string           `json:"environmentId"`
+	Principal     *struct {
+		Subject  string   `json:"subject"`
+		TenantID string   `json:"tenantId"`
+		Roles    []string `json:"roles"`
+	} `json:"principal"`
 }
 
-// ask is a question on the live store, by a caller of the lease's own tenant.
-func (g *gateway) ask(r *http.Request, lease string, capability authz.Capability, environment string) *authz.Question {
-	q := &authz.Question{
-		Request: &authz.Request{
-			ID: authz.NewID(), Phase: authz.Open, LeaseID: lease, Capability: capability, EnvironmentID: environment,
-		},
-		View: g.facts.Snapshot(r.Context(), lease), Now: time.Now(), WorkersEnabled: g.links.Enabled(),
+func (a *admin) question(r *http.Request, body []byte) (*authz.Question, error) {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(body, &fields); err != nil {
+		return nil, fmt.Errorf("read the question: %w", err)
 	}
-	operator := &authz.Principal{Subject: "operator", Method: "admin"}
-	if s := q.View.Snapshot; s != nil && s.Lease != nil {
-		operator.TenantID = s.Lease.TenantID
+	if fields["request"] != nil {
+		return pdp.ReadCase(body, a.gateway.config.Policies.ExtraFields)
 	}
-	q.Request.Principal = operator
-	if worker := authz.WorkerToAsk(q); worker != nil {
-		q.Live = g.links.Live(q.Request, worker)
+	var ask explainQuestion
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&ask); err != nil {
+		return nil, fmt.Errorf("read the question: %w", err)
 	}
-	return q
+	if !authz.ValidID(ask.LeaseID) || ask.Capability == "" {
+		return nil, errors.New(`the question must be a case, or {"leaseId": ..., "capability": ...} with "environmentId" and "principal" where they matter`)
+	}
+	req := &authz.Request{LeaseID: ask.LeaseID, Capability: ask.Capability, EnvironmentID: ask.EnvironmentID}
+	if p := ask.Principal; p != nil {
+		req.Principal = &authz.Principal{Subject: p.Subject, TenantID: p.TenantID, Roles: p.Roles, Method: "admin"}
+	}
+	return a.gateway.ask(r.Context(), req), nil
+}
+
+// ask is a question on the live store: what an open would rest on, the worker
+// asked as an open would ask it.
+func (g *gateway) ask(ctx context.Context, req *authz.Request) *authz.Question {
+	req.ID, req.Phase = authz.NewID(), authz.Open
+	if req.Principal == nil {
+		req.Principal = &authz.Principal{Subject: "operator", Method: "admin"}
+		if s := g.facts.Snapshot(ctx, req.LeaseID).Snapshot; s != nil && s.Lease != nil {
+			req.Principal.TenantID = s.Lease.TenantID
+		}
+	}
+	q := g.authorizer.Question(ctx, req)
+	if req.Conn != nil { // link: static asks by connecting
+		_ = req.Conn.Close()
+	}
+	return &q
 }
 
 func (a *admin) teardown(w http.ResponseWriter, r *http.Request) {
@@ -371,21 +387,21 @@ func (a *admin) teardown(w http.ResponseWriter, r *http.Request) {
 		writeError(w, http.StatusBadRequest, "the lease id is not well-formed")
 		return
 	}
-	q := a.gateway.ask(r, id, authz.DuplexCommandStream, "")
+	q := a.gateway.ask(r.Context(), &authz.Request{LeaseID: id, Capability: authz.DuplexCommandStream})
 	if !q.View.Fresh {
 		writeError(w, http.StatusServiceUnavailable, "the lease could not be confirmed in the store")
 		return
 	}
 	if worker := authz.WorkerToAsk(q); q.Live == nil && worker != nil {
-		q.Live = a.gateway.askWorker(r, q.Request, worker)
+		q.Live = a.gateway.askWorker(r.Context(), q.Request, worker)
 	}
 	ready, reason := a.gateway.policy.Teardown(r.Context(), q)
 	writeJSON(w, http.StatusOK, map[string]any{"leaseId": id, "ready": ready, "reason": reason})
 }
 
 // askWorker asks the worker for its live document on an operator's behalf.
-func (g *gateway) askWorker(r *http.Request, req *authz.Request, worker *authz.Record) *authz.Live {
-	live, err := g.links.Ask(r.Context(), req, worker)
+func (g *gateway) askWorker(ctx context.Context, req *authz.Request, worker *authz.Record) *authz.Live {
+	live, err := g.links.Ask(ctx, req, worker)
 	if err != nil {
 		g.log.Debug("worker did not answer", "worker", worker.ID, "error", err)
 	}

@@ -32,20 +32,21 @@ type gateway struct {
 	load   func() (*Config, error) // reads it again
 	log    *slog.Logger
 
-	tokens    *identity.Tokens
-	identity  *identity.Identifier
-	store     recordStore
-	marks     *snapshot.MarkLog // nil: none are kept
-	facts     *snapshot.Cache
-	dialer    *worker.Dialer
-	links     *worker.Links
-	policy    *pdp.Engine
-	decisions *decisionlog.Log
-	metrics   *metrics
-	register  *channel.Register
-	proxy     *proxy.Proxy
-	health    *health
-	admin     *admin
+	tokens     *identity.Tokens
+	identity   *identity.Identifier
+	store      recordStore
+	marks      *snapshot.MarkLog // nil: none are kept
+	facts      *snapshot.Cache
+	dialer     *worker.Dialer
+	links      *worker.Links
+	policy     *pdp.Engine
+	decisions  *decisionlog.Log
+	metrics    *metrics
+	authorizer *authz.Authorizer
+	register   *channel.Register
+	proxy      *proxy.Proxy
+	health     *health
+	admin      *admin
 
 	tracer      trace.Tracer
 	flushTraces func(context.Context) error
@@ -161,19 +162,19 @@ func (g *gateway) openDecisions(out io.Writer) error {
 func (g *gateway) openChannels(context.Context) error {
 	cfg := g.config
 	recorded := recorders{g.metrics, g.decisions}
-	authorizer := &authz.Authorizer{
+	g.authorizer = &authz.Authorizer{
 		Facts: g.facts, Workers: g.links, Policy: g.policy, Recorder: recorded, Log: g.log,
 	}
 	if sendsTraces(cfg.Telemetry) {
-		authorizer.Facts = tracedFacts{g.facts, g.tracer}
-		authorizer.Policy = tracedPolicy{g.policy, g.tracer}
+		g.authorizer.Facts = tracedFacts{g.facts, g.tracer}
+		g.authorizer.Policy = tracedPolicy{g.policy, g.tracer}
 	}
 	g.register = channel.New(channel.Options{
-		Authorizer: authorizer, Callers: g.identity, Facts: g.facts, Workers: g.links, Recorder: recorded,
+		Authorizer: g.authorizer, Callers: g.identity, Facts: g.facts, Workers: g.links, Recorder: recorded,
 		Limits: channelLimits(cfg), Log: g.log,
 	})
 	g.proxy = proxy.New(proxy.Options{
-		Authorizer: authorizer, Register: g.register, Identifier: g.identity, Dialer: workerDialer{g.dialer, g.dialer.Offering("h2")},
+		Authorizer: g.authorizer, Register: g.register, Identifier: g.identity, Dialer: workerDialer{g.dialer, g.dialer.Offering("h2")},
 		Settings: proxySettings(cfg), Tracer: g.tracer, Log: g.log, Opened: g.metrics.Opened,
 		WorkerToken: g.links.Token, Unanswered: worker.Unanswered,
 	})

@@ -156,10 +156,22 @@ func (a *Authorizer) decide(ctx context.Context, req *Request) (d Decision) {
 			d = Unavailable(ReasonEvaluationError)
 		}
 	}()
+	_, d = a.reach(ctx, req)
+	return d
+}
 
+// Question returns what a decision on req rests on now: the facts, and the
+// worker's document, asked for only when it is all that is missing. Nothing is
+// decided or recorded; it is for explaining.
+func (a *Authorizer) Question(ctx context.Context, req *Request) Question {
+	q, _ := a.reach(ctx, req)
+	return q
+}
+
+func (a *Authorizer) reach(ctx context.Context, req *Request) (Question, Decision) {
 	q := Question{Request: req, Now: a.now(), WorkersEnabled: a.Workers.Enabled()}
 	if !a.callerStands(req, q.Now) {
-		return a.answer(ctx, &q)
+		return q, a.answer(ctx, &q)
 	}
 	q.View = a.Facts.Snapshot(ctx, req.LeaseID)
 	worker := WorkerToAsk(&q)
@@ -167,23 +179,24 @@ func (a *Authorizer) decide(ctx context.Context, req *Request) (d Decision) {
 		q.Live = a.Workers.Live(req, worker)
 	}
 	q.Now = a.now()
-	d = a.answer(ctx, &q)
+	d := a.answer(ctx, &q)
 
 	onlyWorkerMissing := d.Reason == ReasonWorkerUnavailable && q.Live == nil
 	if !onlyWorkerMissing || worker == nil || req.Phase == Recheck {
-		return d
+		return q, d
 	}
 	live, err := a.Workers.Ask(ctx, req, worker)
 	if err != nil {
 		a.log().Debug("worker did not answer", "worker", worker.ID, "error", err)
+		d.Fault = err.Error()
 	}
 	if live == nil {
-		return d
+		return q, d
 	}
 	q.Live = live
 	q.View = a.Facts.Snapshot(ctx, req.LeaseID) // asking took its time
 	q.Now = a.now()
-	return a.answer(ctx, &q)
+	return q, a.answer(ctx, &q)
 }
 
 // Kinship is what the answer to a recheck is a function of, the time apart: of

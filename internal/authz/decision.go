@@ -69,6 +69,8 @@ type Decision struct {
 	Retryable bool
 	Message   string
 	Limits    Limits
+	// Fault is why no answer could be reached, for the operator's log alone.
+	Fault string
 
 	// What it rested on.
 	View View

@@ -466,6 +466,7 @@ func TestDrainEndsEveryChannelSpreadOverTime(t *testing.T) {
 		}
 		started := time.Now()
 		f.Drain(t.Context(), 10*time.Second)
+		synctest.Wait()
 		if took := time.Since(started); took < 8*time.Second || took > 11*time.Second {
 			t.Errorf("drained in %v", took)
 		}

@@ -91,6 +91,7 @@ type Sluice struct {
 	SnapshotAgeMS    *int64               `json:"snapshot_age_ms,omitempty"`
 	WorkerGeneration string               `json:"worker_generation,omitempty"`
 	WorkerStatic     bool                 `json:"worker_static,omitempty"` // the operator's word, not the worker's
+	Fault            string               `json:"fault,omitempty"`         // why no answer could be reached
 	Ended            *Ended               `json:"ended,omitempty"`
 }
 
@@ -150,7 +151,7 @@ func (l *Log) rested(req *authz.Request, d *authz.Decision) Sluice {
 	s := Sluice{
 		Phase: string(req.Phase), Code: string(d.Code), Reason: d.Reason, Reasons: d.Reasons,
 		Lease: req.LeaseID, Capability: req.Capability, Effective: l.effective(d.View.Snapshot, d.Live),
-		Revisions: revisions(d.View.Snapshot),
+		Revisions: revisions(d.View.Snapshot), Fault: d.Fault,
 	}
 	if req.Principal != nil {
 		s.Tenant = req.Principal.TenantID

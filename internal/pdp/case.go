@@ -4,8 +4,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/textproto"
+	"slices"
+	"strings"
 	"time"
 
 	"sluice/internal/authz"
@@ -15,29 +18,41 @@ import (
 // ReadCase reads one case of `gateway eval`, a JSON object on one line, as a
 // question. Its records go through the decoder of the stores, under the keys
 // that the lease's ids lead to; its live document through the links'. What has
-// no request, or a time that is none, is no case. Other fields of the wrong
-// type are read so that they never grant: a principal that is no object is
-// none, an expiry that is no time has passed.
+// no request, a key that nobody reads, or a time that is none, is no case.
+// Other fields of the wrong type are read so that they never grant: a principal
+// that is no object is none, an expiry that is no time has passed.
 func ReadCase(line []byte, extraFields []string) (*authz.Question, error) {
+	q, _, err := ReadCaseWithFaults(line, extraFields)
+	return q, err
+}
+
+// CaseFaults say what makes a case's records malformed, by their kind; "live"
+// is the live document.
+type CaseFaults map[string]string
+
+// ReadCaseWithFaults is ReadCase, and tells what it found malformed: the
+// question itself names no more than the kinds that the decision needs.
+func ReadCaseWithFaults(line []byte, extraFields []string) (*authz.Question, CaseFaults, error) {
 	c, err := readFields(line)
 	if err != nil {
-		return nil, fmt.Errorf("reading a case: %w", err)
+		return nil, nil, fmt.Errorf("reading a case: %w", onOneLine(line, err))
 	}
 	request, err := readFields(c["request"])
 	if err != nil {
-		return nil, fmt.Errorf("reading a case: its request: %w", err)
-	}
-	now, err := caseTime(c)
-	if err != nil {
-		return nil, fmt.Errorf("reading a case: %w", err)
+		return nil, nil, fmt.Errorf("reading a case: its request: %w", err)
 	}
 	records, _ := readFields(c["records"])
+	now, err := caseTime(c)
+	if err = errors.Join(err, knownKeys(c, request, records)); err != nil {
+		return nil, nil, fmt.Errorf("reading a case: %w", err)
+	}
+	faults := CaseFaults{}
 	q := &authz.Question{
 		Request: caseRequest(c, request, now), Now: now,
 		View:           authz.View{Fresh: !set(c["stale"]) || string(c["stale"]) == "false", Confirmed: now},
 		WorkersEnabled: !set(c["workersEnabled"]) || string(c["workersEnabled"]) == "true",
 	}
-	q.View.Snapshot = joinCase(q.Request.LeaseID, records, extraFields)
+	q.View.Snapshot = joinCase(q.Request.LeaseID, records, extraFields, faults)
 	if q.Request.Phase != authz.Open { // the channel is one with the lease's worker
 		q.Request.Channel = &authz.ChannelFacts{
 			ID: "case", OpenedAt: now, WorkerID: q.View.Snapshot.WorkerID(), Generation: text(c["openedGeneration"]),
@@ -47,9 +62,52 @@ func ReadCase(line []byte, extraFields []string) (*authz.Question, error) {
 		q.Request.Channel.WorkerID = q.View.Snapshot.WorkerID()
 	}
 	if set(c["live"]) {
-		q.Live, _ = snapshot.DecodeLive(c["live"]) // a malformed live document is none
+		q.Live, err = snapshot.DecodeLive(c["live"]) // a malformed live document is none
+		faults.add("live", err)
 	}
-	return q, nil
+	return q, faults, nil
+}
+
+func (f CaseFaults) add(what string, err error) {
+	if err != nil {
+		f[what] = err.Error()
+	}
+}
+
+// onOneLine says what to do about a case that goes on in the next line.
+func onOneLine(line []byte, err error) error {
+	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok && syntax.Offset == int64(len(line)) {
+		return fmt.Errorf("%w (a case is one line; jq -c . puts it on one)", err)
+	}
+	return err
+}
+
+// caseKeys are the keys that are read; a misspelt one would be as good as
+// absent, and answer another question than was asked.
+var caseKeys = map[string][]string{
+	"": {
+		"request", "records", "live", "now", "phase", "stale", "workersEnabled", "openedGeneration",
+		"method", "path", "headers",
+	},
+	"request.":           {"leaseId", "capability", "environmentId", "principal"},
+	"request.principal.": {"subject", "tenantId", "roles", "expiresAt"},
+	"records.":           {"lease", "environment", "plugin", "worker", "control"},
+}
+
+func knownKeys(c, request, records map[string]json.RawMessage) error {
+	principal, _ := readFields(request["principal"])
+	var errs []error
+	for _, part := range []struct {
+		at     string
+		fields map[string]json.RawMessage
+	}{{"", c}, {"request.", request}, {"request.principal.", principal}, {"records.", records}} {
+		for _, key := range slices.Sorted(maps.Keys(part.fields)) {
+			if known := caseKeys[part.at]; !slices.Contains(known, key) {
+				errs = append(errs, fmt.Errorf("nobody knows its key %q; there are %s", part.at+key, strings.Join(known, ", ")))
+			}
+		}
+	}
+	return errors.Join(errs...)
 }
 
 var errNoObject = errors.New("no JSON object")
@@ -150,13 +208,14 @@ func caseHeaders(raw json.RawMessage) http.Header {
 }
 
 // joinCase joins a case's records as a store's would be.
-func joinCase(leaseID string, records map[string]json.RawMessage, extraFields []string) *authz.Snapshot {
+func joinCase(leaseID string, records map[string]json.RawMessage, extraFields []string, faults CaseFaults) *authz.Snapshot {
 	s := &authz.Snapshot{LeaseID: leaseID}
 	decode := func(kind authz.Kind, id string) *authz.Record {
 		if !set(records[string(kind)]) {
 			return nil
 		}
 		record, err := snapshot.Decode(kind, id, records[string(kind)], extraFields)
+		faults.add(string(kind), err)
 		if err != nil {
 			if kind != authz.KindWorker {
 				s.Malformed = append(s.Malformed, kind)

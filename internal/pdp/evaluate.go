@@ -111,19 +111,19 @@ func (noStore) Truncate(context.Context, storage.Transaction, storage.Transactio
 func (s *policySet) decide(q *authz.Question, e *evaluation) authz.Decision {
 	classification, err := s.classify(q, e)
 	if err != nil {
-		return authz.Unavailable(readError(s, err))
+		return unanswered(readError(s, err), err)
 	}
 	if classification == nil {
 		return authz.Unavailable(authz.ReasonUndefined)
 	}
 	input, err := inputTerm(q, classification, s)
 	if err != nil {
-		return authz.Unavailable(authz.ReasonEvaluationError)
+		return unanswered(authz.ReasonEvaluationError, err)
 	}
 	answer, err := e.ask(s, s.decision, input)
 	switch {
 	case err != nil:
-		return authz.Unavailable(readError(s, err))
+		return unanswered(readError(s, err), err)
 	case answer == nil:
 		return authz.Unavailable(authz.ReasonUndefined)
 	}

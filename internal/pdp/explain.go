@@ -31,6 +31,7 @@ type ExplainedDecision struct {
 	Status    int          `json:"status"`
 	Retryable bool         `json:"retryable"`
 	Message   string       `json:"message"`
+	Fault     string       `json:"fault,omitempty"` // why no answer could be reached
 }
 
 // ExplainedGate is one gate's verdict and the values that it looked at, by
@@ -70,7 +71,7 @@ func Written(d authz.Decision) ExplainedDecision {
 	if d.Reasons == nil {
 		d.Reasons = []string{}
 	}
-	return ExplainedDecision{d.Allow, d.Code, d.Reason, d.Reasons, d.Status, d.Retryable, d.Message}
+	return ExplainedDecision{d.Allow, d.Code, d.Reason, d.Reasons, d.Status, d.Retryable, d.Message, d.Fault}
 }
 
 func (s *policySet) explain(q *authz.Question, e *evaluation) *Explanation {

@@ -24,8 +24,15 @@ const (
 func readDecision(term *ast.Term) authz.Decision {
 	d, err := parseDecision(term.Value)
 	if err != nil {
-		return authz.Unavailable(authz.ReasonMalformed)
+		return unanswered(authz.ReasonMalformed, err)
 	}
+	return d
+}
+
+// unanswered is the denial because no answer could be reached, and why.
+func unanswered(reason authz.Reason, err error) authz.Decision {
+	d := authz.Unavailable(reason)
+	d.Fault = err.Error()
 	return d
 }
 
