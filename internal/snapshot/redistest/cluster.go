@@ -23,7 +23,7 @@ type Node struct {
 // StartNode starts a server on a free port of 127.0.0.1.
 func StartNode(t testing.TB, args ...string) *Node {
 	t.Helper()
-	return startNode(t, freePort(t), args...)
+	return startNode(t, FreePort(t), args...)
 }
 
 func startNode(t testing.TB, port string, args ...string) *Node {
@@ -34,9 +34,9 @@ func startNode(t testing.TB, port string, args ...string) *Node {
 	}
 }
 
-// freePort is a port that nobody listened on a moment ago, nor on the bus's
+// FreePort is a port that nobody listened on a moment ago, nor on the bus's
 // port of a cluster node beside it.
-func freePort(t testing.TB) string {
+func FreePort(t testing.TB) string {
 	t.Helper()
 	for range 100 {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -89,7 +89,7 @@ func StartCluster(t testing.TB, opt ClusterOptions) *Cluster {
 	t.Helper()
 	c := &Cluster{t: t}
 	for i := range 3 + opt.Replicas {
-		port := freePort(t)
+		port := FreePort(t)
 		args := append([]string{
 			"--cluster-enabled", "yes", "--cluster-node-timeout", strconv.Itoa(int(NodeTimeout.Milliseconds())),
 			"--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0",

@@ -60,7 +60,7 @@ func (r *Replicated) addSentinel() {
 		r.t.Fatal(err)
 	}
 	r.t.Cleanup(func() { os.RemoveAll(dir) })
-	port := freePort(r.t)
+	port := FreePort(r.t)
 	config := filepath.Join(dir, "sentinel.conf")
 	text := fmt.Sprintf("port %s\nbind 127.0.0.1\ndir %s\nsentinel monitor %s 127.0.0.1 %s 2\n"+
 		"sentinel down-after-milliseconds %s %d\nsentinel failover-timeout %s 10000\n",

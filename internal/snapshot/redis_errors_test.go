@@ -1,0 +1,157 @@
+package snapshot
+
+import (
+	"bufio"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"sluice/internal/snapshot/redistest"
+)
+
+// stubRedis answers every command with the same text.
+func stubRedis(t *testing.T, answer string) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var work sync.WaitGroup
+	var mu sync.Mutex
+	var conns []net.Conn
+	t.Cleanup(func() {
+		l.Close()
+		mu.Lock()
+		for _, c := range conns {
+			c.Close()
+		}
+		mu.Unlock()
+		work.Wait()
+	})
+	work.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			conns = append(conns, c)
+			mu.Unlock()
+			work.Go(func() {
+				defer c.Close()
+				for lines := bufio.NewScanner(c); lines.Scan(); {
+					if strings.HasPrefix(lines.Text(), "*") { // the head of a command
+						if _, err := c.Write([]byte(answer)); err != nil {
+							return
+						}
+					}
+				}
+			})
+		}
+	})
+	return l.Addr().String()
+}
+
+// What a server says when it cannot answer, and what no server should say, is
+// never read as "there is no such record".
+func TestAnErrorOfRedisIsNeverAnAbsence(t *testing.T) {
+	t.Parallel()
+	for _, answer := range []string{
+		"-NOAUTH Authentication required.", "-NOPERM this user has no permissions", "-LOADING Redis is loading the dataset in memory",
+		"-MASTERDOWN Link with MASTER is down", "-READONLY You can't write against a read only replica.", "-MOVED 3999 127.0.0.1:1",
+		"-CLUSTERDOWN The cluster is down", "-TRYAGAIN Multiple keys request during rehashing of slot", "-OOM command not allowed",
+		"-ERR max number of clients reached", "-WRONGTYPE Operation against a key", "+OK", "*0", "_", "$-1", "#t", "$2147483647", "?",
+	} {
+		store, err := NewRedisStore(RedisOptions{Addresses: []string{stubRedis(t, answer+"\r\n")}, KeyPrefix: "sluice:"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		values, err := store.Read(ctx, []Key{leaseKey})
+		if err == nil && values[0].Err == nil {
+			t.Errorf("%q: read %+v", answer, values[0])
+		}
+		cancel()
+		store.Close()
+	}
+}
+
+// certificate makes a certificate for 127.0.0.1 and writes it and its key.
+func certificate(t *testing.T, dir, name string) *x509.CertPool {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	for file, text := range map[string][]byte{name + ".crt": cert, name + ".key": pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})} {
+		if err := os.WriteFile(filepath.Join(dir, file), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(cert)
+	return pool
+}
+
+func TestRedisOverTLSIsTrustedByItsCertificateAlone(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	right, wrong := certificate(t, dir, "right"), certificate(t, dir, "wrong")
+	port := redistest.FreePort(t)
+	server := redistest.Start(t, "--bind", "127.0.0.1", "--tls-port", port, "--tls-auth-clients", "no",
+		"--tls-cert-file", filepath.Join(dir, "right.crt"), "--tls-key-file", filepath.Join(dir, "right.key"), "--tls-ca-cert-file", filepath.Join(dir, "right.crt"))
+	plain := redistest.StartNode(t)
+	for _, c := range []struct {
+		name    string
+		address string
+		roots   *x509.CertPool
+		trusted bool
+	}{
+		{"its authority", "127.0.0.1:" + port, right, true},
+		{"another authority", "127.0.0.1:" + port, wrong, false},
+		{"another name", "localhost:" + port, right, false},
+		{"plain text", plain.Address, right, false},
+	} {
+		b := redisBackendOf(t, RedisOptions{
+			Addresses: []string{c.address}, KeyPrefix: "sluice:", TLS: &tls.Config{RootCAs: c.roots, MinVersion: tls.VersionTLS12},
+		}, server.Client)
+		b.set(leaseKey, goodLease)
+		if c.trusted {
+			s := newScene(t, b, Options{})
+			s.Retain("lease-1")
+			s.eventually("it is read", func() bool { v := s.view("lease-1"); return v.Fresh && v.Snapshot.Lease != nil })
+			b.set(leaseKey, leaseOf("lease-1", 9, "revoked"))
+			s.eventually("a change is seen", func() bool { return s.view("lease-1").Snapshot.Lease.Status == "revoked" })
+			continue
+		}
+		if values, err := b.Read(context.Background(), []Key{leaseKey}); err == nil && values[0].Err == nil {
+			t.Errorf("%s: read %+v", c.name, values[0])
+		}
+	}
+}
