@@ -24,6 +24,7 @@ type evalCommand struct {
 func (*evalCommand) Help() string {
 	return `Each line of standard input is one case as JSON; each line of the answer is its decision, in the same order. ` +
 		`A case holds "request", and as far as it needs them "records", "live", "now", "phase", "stale", "workersEnabled" and "openedGeneration". ` +
+		`Beside its decision, "malformed" says what makes a record of it malformed, and "ignored" names the keys that nobody reads. ` +
 		`A line that is no case gets {"error": ...}, and the exit code is 1.`
 }
 
@@ -75,7 +76,7 @@ func (c *evalCommand) Run(a *app) error {
 }
 
 func (c *evalCommand) answer(ctx context.Context, engine *pdp.Engine, line []byte, extraFields []string) (any, bool) {
-	q, err := pdp.ReadCase(line, extraFields)
+	q, notes, err := pdp.ReadCaseNoting(line, extraFields)
 	if err != nil {
 		return map[string]string{"error": err.Error()}, false
 	}
@@ -90,7 +91,13 @@ func (c *evalCommand) answer(ctx context.Context, engine *pdp.Engine, line []byt
 		ready, reason := engine.Teardown(ctx, q)
 		return map[string]any{"ready": ready, "reason": reason}, true
 	}
-	return pdp.Written(authz.Answer(ctx, engine, q)), true
+	return evaluated{pdp.Written(authz.Answer(ctx, engine, q)), notes}, true
+}
+
+// evaluated is a line of the answer.
+type evaluated struct {
+	pdp.ExplainedDecision
+	*pdp.CaseNotes
 }
 
 func writeLine(out io.Writer, answer any) error {

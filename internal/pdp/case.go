@@ -4,11 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/textproto"
 	"slices"
-	"strings"
 	"time"
 
 	"sluice/internal/authz"
@@ -18,21 +16,27 @@ import (
 // ReadCase reads one case of `gateway eval`, a JSON object on one line, as a
 // question. Its records go through the decoder of the stores, under the keys
 // that the lease's ids lead to; its live document through the links'. What has
-// no request, a key that nobody reads, or a time that is none, is no case.
-// Other fields of the wrong type are read so that they never grant: a principal
-// that is no object is none, an expiry that is no time has passed.
+// no request, or a time that is none, is no case. Other fields of the wrong
+// type are read so that they never grant: a principal that is no object is
+// none, an expiry that is no time has passed. What else it holds is ignored.
 func ReadCase(line []byte, extraFields []string) (*authz.Question, error) {
-	q, _, err := ReadCaseWithFaults(line, extraFields)
+	q, _, err := ReadCaseNoting(line, extraFields)
 	return q, err
 }
 
-// CaseFaults say what makes a case's records malformed, by their kind; "live"
-// is the live document.
-type CaseFaults map[string]string
+// CaseNotes are what a case's author will want to know beside the decision.
+type CaseNotes struct {
+	// Malformed says what makes records malformed, by their kind; "live" is
+	// the live document.
+	Malformed map[string]string `json:"malformed,omitempty"`
+	// Ignored are the keys that nobody reads, such as "request.leaseID", in
+	// order. A misspelt one is as good as absent.
+	Ignored []string `json:"ignored,omitempty"`
+}
 
-// ReadCaseWithFaults is ReadCase, and tells what it found malformed: the
-// question itself names no more than the kinds that the decision needs.
-func ReadCaseWithFaults(line []byte, extraFields []string) (*authz.Question, CaseFaults, error) {
+// ReadCaseNoting is ReadCase, and tells what it found: the question itself
+// names no more than the kinds that the decision needs and that are malformed.
+func ReadCaseNoting(line []byte, extraFields []string) (*authz.Question, *CaseNotes, error) {
 	c, err := readFields(line)
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading a case: %w", onOneLine(line, err))
@@ -43,16 +47,16 @@ func ReadCaseWithFaults(line []byte, extraFields []string) (*authz.Question, Cas
 	}
 	records, _ := readFields(c["records"])
 	now, err := caseTime(c)
-	if err = errors.Join(err, knownKeys(c, request, records)); err != nil {
+	if err != nil {
 		return nil, nil, fmt.Errorf("reading a case: %w", err)
 	}
-	faults := CaseFaults{}
+	notes := &CaseNotes{Malformed: map[string]string{}, Ignored: ignoredKeys(c, request, records)}
 	q := &authz.Question{
 		Request: caseRequest(c, request, now), Now: now,
 		View:           authz.View{Fresh: !set(c["stale"]) || string(c["stale"]) == "false", Confirmed: now},
 		WorkersEnabled: !set(c["workersEnabled"]) || string(c["workersEnabled"]) == "true",
 	}
-	q.View.Snapshot = joinCase(q.Request.LeaseID, records, extraFields, faults)
+	q.View.Snapshot = joinCase(q.Request.LeaseID, records, extraFields, notes)
 	if q.Request.Phase != authz.Open { // the channel is one with the lease's worker
 		q.Request.Channel = &authz.ChannelFacts{
 			ID: "case", OpenedAt: now, WorkerID: q.View.Snapshot.WorkerID(), Generation: text(c["openedGeneration"]),
@@ -63,14 +67,14 @@ func ReadCaseWithFaults(line []byte, extraFields []string) (*authz.Question, Cas
 	}
 	if set(c["live"]) {
 		q.Live, err = snapshot.DecodeLive(c["live"]) // a malformed live document is none
-		faults.add("live", err)
+		notes.malformed("live", err)
 	}
-	return q, faults, nil
+	return q, notes, nil
 }
 
-func (f CaseFaults) add(what string, err error) {
+func (n *CaseNotes) malformed(what string, err error) {
 	if err != nil {
-		f[what] = err.Error()
+		n.Malformed[what] = err.Error()
 	}
 }
 
@@ -82,8 +86,7 @@ func onOneLine(line []byte, err error) error {
 	return err
 }
 
-// caseKeys are the keys that are read; a misspelt one would be as good as
-// absent, and answer another question than was asked.
+// caseKeys are the keys that are read.
 var caseKeys = map[string][]string{
 	"": {
 		"request", "records", "live", "now", "phase", "stale", "workersEnabled", "openedGeneration",
@@ -94,20 +97,20 @@ var caseKeys = map[string][]string{
 	"records.":           {"lease", "environment", "plugin", "worker", "control"},
 }
 
-func knownKeys(c, request, records map[string]json.RawMessage) error {
+func ignoredKeys(c, request, records map[string]json.RawMessage) []string {
 	principal, _ := readFields(request["principal"])
-	var errs []error
-	for _, part := range []struct {
-		at     string
-		fields map[string]json.RawMessage
-	}{{"", c}, {"request.", request}, {"request.principal.", principal}, {"records.", records}} {
-		for _, key := range slices.Sorted(maps.Keys(part.fields)) {
-			if known := caseKeys[part.at]; !slices.Contains(known, key) {
-				errs = append(errs, fmt.Errorf("nobody knows its key %q; there are %s", part.at+key, strings.Join(known, ", ")))
+	var ignored []string
+	for at, fields := range map[string]map[string]json.RawMessage{
+		"": c, "request.": request, "request.principal.": principal, "records.": records,
+	} {
+		for key := range fields {
+			if !slices.Contains(caseKeys[at], key) {
+				ignored = append(ignored, at+key)
 			}
 		}
 	}
-	return errors.Join(errs...)
+	slices.Sort(ignored)
+	return ignored
 }
 
 var errNoObject = errors.New("no JSON object")
@@ -208,14 +211,14 @@ func caseHeaders(raw json.RawMessage) http.Header {
 }
 
 // joinCase joins a case's records as a store's would be.
-func joinCase(leaseID string, records map[string]json.RawMessage, extraFields []string, faults CaseFaults) *authz.Snapshot {
+func joinCase(leaseID string, records map[string]json.RawMessage, extraFields []string, notes *CaseNotes) *authz.Snapshot {
 	s := &authz.Snapshot{LeaseID: leaseID}
 	decode := func(kind authz.Kind, id string) *authz.Record {
 		if !set(records[string(kind)]) {
 			return nil
 		}
 		record, err := snapshot.Decode(kind, id, records[string(kind)], extraFields)
-		faults.add(string(kind), err)
+		notes.malformed(string(kind), err)
 		if err != nil {
 			if kind != authz.KindWorker {
 				s.Malformed = append(s.Malformed, kind)

@@ -132,3 +132,30 @@ func TestNothingIsEffectiveThatIsNotInAllFourSets(t *testing.T) {
 		t.Errorf("only %d were effective", effective)
 	}
 }
+
+func TestAKeyOfACaseThatNobodyReadsIsNamed(t *testing.T) {
+	_, notes, err := pdp.ReadCaseNoting([]byte(`{"request": {"leaseID": "l", "principal": {"tenant": "acme"}}, "records": {"leases": {}}, "Stale": 1}`), nil)
+	want := []string{"Stale", "records.leases", "request.leaseID", "request.principal.tenant"}
+	if err != nil || !slices.Equal(notes.Ignored, want) {
+		t.Errorf("got %+v, %v", notes, err)
+	}
+}
+
+func TestACaseThatGoesOnInTheNextLineSaysWhatToDo(t *testing.T) {
+	if _, err := pdp.ReadCase([]byte(`{`), nil); err == nil || !strings.Contains(err.Error(), "jq -c .") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := pdp.ReadCase([]byte(`nonsense`), nil); err == nil || strings.Contains(err.Error(), "jq") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestWhatIsMalformedInACaseIsTold(t *testing.T) {
+	_, notes, err := pdp.ReadCaseNoting([]byte(`{"request": {"leaseId": "l"}, "live": 7, "records": {"lease": {"id": "l"}, "control": {"revision": 1}}}`), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(notes.Malformed) != 2 || !strings.Contains(notes.Malformed["lease"], "tenantId") || notes.Malformed["live"] == "" {
+		t.Errorf("got %v", notes)
+	}
+}

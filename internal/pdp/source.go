@@ -261,11 +261,43 @@ func placed(err error) error {
 	}
 	errs := make([]error, 0, len(list))
 	for _, e := range list {
-		if e.Location == nil {
-			errs = append(errs, fmt.Errorf("%s: %s", e.Code, e.Message))
-			continue
+		// One fault is one line, and its place stands in front.
+		what := fmt.Sprintf("%s: %s%s", e.Code, strings.Join(strings.Fields(e.Message), " "), wayOut(e.Message))
+		if e.Location != nil {
+			what = fmt.Sprintf("%s:%d:%d: %s", e.Location.File, e.Location.Row, e.Location.Col, what)
 		}
-		errs = append(errs, fmt.Errorf("%s:%d:%d: %s: %s", e.Location.File, e.Location.Row, e.Location.Col, e.Code, e.Message))
+		if !slices.ContainsFunc(errs, func(other error) bool { return other.Error() == what }) {
+			errs = append(errs, errors.New(what))
+		}
 	}
 	return errors.Join(errs...)
+}
+
+// wayOut says, behind OPA's words for a mistake that every team makes once,
+// what to do about it; "" for any other.
+func wayOut(message string) string {
+	name, found := strings.CutPrefix(message, "undefined function ")
+	builtin := ast.BuiltinMap[name]
+	switch {
+	case !found:
+		return teamRuleForm(message)
+	case name == "print" || name == "trace" || strings.HasPrefix(name, "internal.print"):
+		return " (print and trace may not be called: a policy has no output; remove them before the gateway loads it, gateway test shows what they print)"
+	case builtin != nil:
+		return " (it may not be called: a policy has no clock, network, randomness or output; the time is input.now_ns)"
+	}
+	return ""
+}
+
+// teamRuleForm is how the team's rules must be written, when message is that
+// one of them collides with the shipped rule of its name.
+func teamRuleForm(message string) string {
+	collides := strings.Contains(message, "conflict")
+	switch {
+	case collides && strings.Contains(message, teamPackage+".deny"):
+		return ` (deny must be a set: deny contains "reason" if { ... })`
+	case collides && strings.Contains(message, teamPackage+".limits"):
+		return ` (limits must be one object: limits := {"max_lifetime_ms": 3600000} if { ... })`
+	}
+	return ""
 }

@@ -333,3 +333,22 @@ func patient() *evaluation {
 	e.begin(time.Now().Add(time.Minute))
 	return e
 }
+
+func TestAClassicMistakeIsToldWithItsWayOut(t *testing.T) {
+	for rule, want := range map[string]string{
+		`deny contains "x" if http.send({"url": "x"}).status == 200`: "no clock, network, randomness or output; the time is input.now_ns",
+		`deny contains "x" if time.now_ns() > 3`:                     "the time is input.now_ns",
+		`deny contains "x" if rand.intn("x", 3) == 1`:                "may not be called",
+		`deny contains "x" if opa.runtime().env.X == "1"`:            "may not be called",
+		`deny contains "x" if print("x")`:                            "print and trace may not be called",
+		`deny if input.now_ns > 3`:                                   `deny must be a set: deny contains "reason" if { ... }`,
+		`deny := "x" if input.now_ns > 3`:                            "deny must be a set",
+		`deny["x"] := 3`:                                             "deny must be a set",
+		`limits contains "x" if true`:                                "limits must be one object",
+	} {
+		_, err := load(t, Options{Path: custom("\n" + rule + "\n").dir(t)})
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: got %v", rule, err)
+		}
+	}
+}
