@@ -35,6 +35,8 @@ type Question struct {
 	Live           *Live
 	Now            time.Time
 	WorkersEnabled bool
+
+	asked bool // the worker was, whatever it answered
 }
 
 // Policy answers questions. It never fails: what it cannot answer is a denial
@@ -124,27 +126,44 @@ func (a *Authorizer) look(ctx context.Context, req *Request) (map[Capability]boo
 		return nil, Unavailable(ReasonPolicyNotLoaded)
 	}
 	granted := make(map[Capability]bool, len(table))
-	var last Decision
+	var last Question
 	for _, c := range table {
 		one := *req
 		one.Capability, one.Phase = c, Open
-		last = a.decide(ctx, &one)
-		if one.Conn != nil {
-			_ = one.Conn.Close()
-		}
-		switch {
-		case last.Code == CodeUnauthenticated, last.Code == CodeCredentialExpired, last.Code == CodeUnavailable:
-			return nil, last
-		case last.View.Snapshot == nil || last.View.Snapshot.Lease == nil ||
-			last.View.Snapshot.Lease.TenantID != req.Principal.TenantID:
-			d := Deny(CodeCapabilityDenied, last.Reason)
-			d.View = last.View
+		q, d := a.reachFrom(ctx, &one, &last)
+		last = q
+		switch s := d.View.Snapshot; {
+		case d.Code == CodeUnauthenticated, d.Code == CodeCredentialExpired, d.Code == CodeUnavailable:
+			return nil, d
+		case s == nil || s.Lease == nil || s.Lease.TenantID != req.Principal.TenantID:
+			view := d.View
+			d = Deny(CodeCapabilityDenied, d.Reason)
+			d.View = view
 			return nil, d
 		}
-		granted[c] = last.Allow
+		granted[c] = d.Allow
 	}
-	d := Decision{Allow: true, Code: CodeAllow, Reason: ReasonAllow, Status: 200, View: last.View, Live: last.Live}
-	return granted, d
+	return granted, Decision{Allow: true, Code: CodeAllow, Reason: ReasonAllow, Status: 200, View: last.View, Live: last.Live}
+}
+
+// reachFrom is reach for the next capability of a look: on the same facts, and
+// a worker that was asked once is not asked again.
+func (a *Authorizer) reachFrom(ctx context.Context, req *Request, last *Question) (q Question, d Decision) {
+	defer func() {
+		if p := recover(); p != nil {
+			a.log().Error("panic while deciding", "panic", fmt.Sprint(p))
+			d = Unavailable(ReasonEvaluationError)
+		}
+		if req.Conn != nil {
+			_ = req.Conn.Close()
+		}
+	}()
+	if last.View.Snapshot == nil || !last.asked {
+		return a.reach(ctx, req)
+	}
+	q = *last
+	q.Request, q.Now = req, a.now()
+	return q, a.answer(ctx, &q)
 }
 
 // decide never panics and never allows by accident: a panic anywhere below is
@@ -186,6 +205,7 @@ func (a *Authorizer) reach(ctx context.Context, req *Request) (Question, Decisio
 		return q, d
 	}
 	live, err := a.Workers.Ask(ctx, req, worker)
+	q.asked = true
 	if err != nil {
 		a.log().Debug("worker did not answer", "worker", worker.ID, "error", err)
 		d.Fault = err.Error()

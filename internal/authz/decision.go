@@ -48,6 +48,7 @@ const (
 	ReasonEvaluationError   Reason = "EVALUATION_ERROR"
 	ReasonEvaluationTimeout Reason = "EVALUATION_TIMEOUT"
 	ReasonEvaluationBusy    Reason = "EVALUATION_BUSY" // the evaluators' queue was full
+	ReasonRecheckOverdue    Reason = "RECHECK_OVERDUE" // not judged again inside the bound
 	ReasonPolicyNotLoaded   Reason = "POLICY_NOT_LOADED"
 	ReasonMalformed         Reason = "DECISION_MALFORMED"
 

@@ -41,6 +41,7 @@ type Channel struct {
 	since     time.Time      // when the change that asks for a recheck was noticed
 	rechecked time.Time
 	timer     *time.Timer
+	overdue   *time.Timer // ends the channel when the recheck that was asked for takes too long; nil: none was
 }
 
 // Opening names what End stops until the channel is committed: the dial, the
@@ -124,8 +125,10 @@ func (c *Channel) End(e Ending) bool {
 		c.mu.Unlock()
 		return false
 	}
-	if c.timer != nil {
-		c.timer.Stop()
+	for _, t := range []*time.Timer{c.timer, c.overdue} {
+		if t != nil {
+			t.Stop()
+		}
 	}
 	cut := c.cut
 	c.mu.Unlock()
@@ -222,5 +225,11 @@ func (c *Channel) settle(d authz.Decision, p *authz.Principal) {
 	}
 	c.decision = d
 	c.request.Principal = p
+	if c.since.IsZero() { // nothing has changed meanwhile
+		c.overdue.Stop()
+		c.overdue = nil
+	} else {
+		c.overdue.Reset(c.register.limits.Load().RevocationBound * overdueShare / 100)
+	}
 	c.armLocked()
 }

@@ -52,9 +52,13 @@ func (r *Register) sweep(channels []*Channel) {
 		c.mu.Lock()
 		c.sweep = s
 		c.mu.Unlock()
-		r.enqueue(c, now)
+		r.enqueue(c, now, len(channels) <= few)
 	}
 }
+
+// few is how many channels a change may touch to go before those that touch
+// more.
+const few = 128
 
 func (r *Register) of(m map[string]map[*Channel]struct{}, key string) []*Channel {
 	r.mu.Lock()
@@ -76,42 +80,35 @@ func (r *Register) all() []*Channel {
 	return out
 }
 
-// enqueue asks for a recheck because of something noticed at since.
-func (r *Register) enqueue(c *Channel, since time.Time) {
+// enqueue asks for a recheck because of something noticed at since. From then
+// on the channel has the bound to be judged in: one that is not is undecided,
+// however long the queue is.
+func (r *Register) enqueue(c *Channel, since time.Time, urgent bool) {
 	c.mu.Lock()
 	if c.since.IsZero() {
 		c.since = since
+	}
+	if c.overdue == nil {
+		c.overdue = time.AfterFunc(r.limits.Load().RevocationBound*overdueShare/100, func() { r.undecided(c, since) })
 	}
 	c.mu.Unlock()
 	if c.queued.Swap(true) {
 		return // it is judged on what stands in the store then
 	}
-	r.queueMu.Lock()
-	r.queue = append(r.queue, c)
-	r.queueMu.Unlock()
-	r.signal()
+	r.queue.put(c, urgent)
 }
 
-func (r *Register) signal() {
-	select {
-	case r.wake <- struct{}{}:
-	default:
-	}
-}
+// overdueShare is how much of the bound a recheck may take, in percent; the
+// rest is for stopping.
+const overdueShare = 70
 
-func (r *Register) next() *Channel {
-	r.queueMu.Lock()
-	defer r.queueMu.Unlock()
-	if len(r.queue) == 0 {
-		return nil
+// undecided ends a channel that could not be judged in time, by a denial that
+// is recorded like any other.
+func (r *Register) undecided(c *Channel, since time.Time) {
+	req, _, _ := c.question(r.callers)
+	if c.Ending() == nil {
+		c.End(Denied(r.authorizer.Refuse(&req, authz.Unavailable(authz.ReasonRecheckOverdue)), since))
 	}
-	c := r.queue[0]
-	r.queue[0] = nil
-	r.queue = r.queue[1:]
-	if len(r.queue) > 0 {
-		r.signal()
-	}
-	return c
 }
 
 // Run judges channels again until ctx is done.
@@ -129,8 +126,8 @@ func (r *Register) work(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-r.wake:
-			for c := r.next(); c != nil && ctx.Err() == nil; c = r.next() {
+		case <-r.queue.wake:
+			for c := r.queue.next(); c != nil && ctx.Err() == nil; c = r.queue.next() {
 				r.recheck(ctx, c)
 			}
 		}

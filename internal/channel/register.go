@@ -16,6 +16,8 @@ type Authorizer interface {
 	Authorize(ctx context.Context, req *authz.Request, reserve func(*authz.Decision) authz.Reason) authz.Decision
 	// Kin says which rechecks have the same answer at one moment.
 	Kin(ctx context.Context, req *authz.Request) (authz.Kinship, bool)
+	// Refuse records a denial that was reached without asking.
+	Refuse(req *authz.Request, d authz.Decision) authz.Decision
 	// Repeat is the decision for req when d was just reached for its kin.
 	Repeat(req *authz.Request, d authz.Decision) authz.Decision
 }
@@ -74,13 +76,10 @@ type Register struct {
 	channels map[string]*Channel
 	byLease  map[string]map[*Channel]struct{}
 	byWorker map[string]map[*Channel]struct{}
+	places   map[string]int // channels by lease and by tenant; requests take none
 	byTenant map[string]int
 
-	// queue holds the channels that wait for a recheck, each at most once, so
-	// it is never longer than the register.
-	queueMu sync.Mutex
-	queue   []*Channel
-	wake    chan struct{}
+	queue *queue
 }
 
 // New returns an empty register. It starts nothing.
@@ -91,8 +90,9 @@ func New(o Options) *Register {
 		channels: map[string]*Channel{},
 		byLease:  map[string]map[*Channel]struct{}{},
 		byWorker: map[string]map[*Channel]struct{}{},
+		places:   map[string]int{},
 		byTenant: map[string]int{},
-		wake:     make(chan struct{}, 1),
+		queue:    newQueue(),
 	}
 	if r.rechecks <= 0 {
 		r.rechecks = 4
@@ -111,15 +111,15 @@ func (r *Register) SetLimits(l Limits) { r.limits.Store(&l) }
 func (r *Register) Reserve(req *authz.Request, d *authz.Decision) (*Channel, authz.Reason) {
 	l := r.limits.Load()
 	c := r.newChannel(req, d, l)
-	lease, tenant := req.LeaseID, c.tenant
+	lease := req.LeaseID
 
 	r.mu.Lock()
-	reason := r.fullLocked(l, lease, tenant)
+	reason := r.fullLocked(l, c)
 	if reason == "" {
 		r.channels[c.ID] = c
 		index(r.byLease, lease, c)
 		index(r.byWorker, c.request.Channel.WorkerID, c)
-		r.byTenant[tenant]++
+		r.takeLocked(c, 1)
 	}
 	r.mu.Unlock()
 	if reason != "" {
@@ -159,11 +159,14 @@ func lowered(l *Limits, p authz.Limits) authz.Limits {
 	return out
 }
 
-func (r *Register) fullLocked(l *Limits, lease, tenant string) authz.Reason {
+// fullLocked says which limit refuses c. A plain request is held so that it
+// can be cut, and is no channel: only the gateway's own limit is its.
+func (r *Register) fullLocked(l *Limits, c *Channel) authz.Reason {
+	isChannel := c.request.Kind != authz.PlainRequest
 	switch {
-	case len(r.byLease[lease]) >= l.MaxPerLease:
+	case isChannel && r.places[c.request.LeaseID] >= l.MaxPerLease:
 		return authz.ReasonLeaseChannels
-	case r.byTenant[tenant] >= l.MaxPerTenant:
+	case isChannel && r.byTenant[c.tenant] >= l.MaxPerTenant:
 		return authz.ReasonTenantChannels
 	case len(r.channels) >= l.MaxOpen:
 		return authz.ReasonOpenChannels
@@ -171,16 +174,25 @@ func (r *Register) fullLocked(l *Limits, lease, tenant string) authz.Reason {
 	return ""
 }
 
+// takeLocked takes n places for c, or gives back -n.
+func (r *Register) takeLocked(c *Channel, n int) {
+	if c.request.Kind == authz.PlainRequest {
+		return
+	}
+	for counts, key := range map[*map[string]int]string{&r.places: c.request.LeaseID, &r.byTenant: c.tenant} {
+		if (*counts)[key] += n; (*counts)[key] <= 0 {
+			delete(*counts, key)
+		}
+	}
+}
+
 func (r *Register) release(c *Channel) {
 	lease, worker := c.request.LeaseID, c.request.Channel.WorkerID
-	tenant := c.tenant
 	r.mu.Lock()
 	delete(r.channels, c.ID)
 	unindex(r.byLease, lease, c)
 	unindex(r.byWorker, worker, c)
-	if r.byTenant[tenant]--; r.byTenant[tenant] <= 0 {
-		delete(r.byTenant, tenant)
-	}
+	r.takeLocked(c, -1)
 	r.mu.Unlock()
 	r.facts.Release(lease)
 	r.workers.Release(worker)

@@ -44,6 +44,11 @@ func (p *policy) Kin(_ context.Context, req *authz.Request) (authz.Kinship, bool
 	return authz.Kinship{}, p.kin
 }
 
+func (p *policy) Refuse(_ *authz.Request, d authz.Decision) authz.Decision {
+	d.ID = authz.NewID()
+	return d
+}
+
 func (p *policy) Repeat(_ *authz.Request, d authz.Decision) authz.Decision {
 	d.ID = authz.NewID()
 	p.repeated.Add(1)

@@ -63,7 +63,7 @@ func (c *Channel) due() {
 		c.End(EndIdle)
 	case c.expiredLocked(now) || now.Sub(c.rechecked) >= c.register.limits.Load().RecheckInterval*9/10:
 		c.mu.Unlock()
-		c.register.enqueue(c, now)
+		c.register.enqueue(c, now, true)
 	default: // bytes moved the idle limit on, or it is time to ask after the peers
 		lost := c.lost
 		c.timer.Reset(c.untilDueLocked(now))

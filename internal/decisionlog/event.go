@@ -2,6 +2,8 @@ package decisionlog
 
 import (
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"sluice/internal/authz"
@@ -133,12 +135,36 @@ func (l *Log) event(e *entry) *Event {
 	return ev
 }
 
+// loggable leaves out headers that by their name may hold a secret, and the
+// query of a Referer.
+func loggable(h http.Header) http.Header {
+	out := make(http.Header, len(h))
+	for name, values := range h {
+		lower := strings.ToLower(name)
+		switch {
+		case slices.ContainsFunc(secretWords, func(word string) bool { return strings.Contains(lower, word) }):
+		case lower == "referer":
+			for _, v := range values {
+				page, _, _ := strings.Cut(v, "?")
+				out[name] = append(out[name], page)
+			}
+		default:
+			out[name] = values
+		}
+	}
+	return out
+}
+
+// secretWords are in the names of headers that are not logged. Policy may see
+// these headers all the same.
+var secretWords = []string{"key", "token", "secret", "auth", "cookie", "session", "password", "credential", "signature"}
+
 func input(req *authz.Request) *Input {
 	in := &Input{
 		Version: 1, Phase: req.Phase, Capability: req.Capability,
 		Request: Request{
 			ID: req.ID, LeaseID: req.LeaseID, EnvironmentID: req.EnvironmentID, Method: req.Method, Path: req.Path,
-			Host: req.Host, Protocol: req.Protocol, Headers: req.Headers, RemoteAddress: req.RemoteAddress,
+			Host: req.Host, Protocol: req.Protocol, Headers: loggable(req.Headers), RemoteAddress: req.RemoteAddress,
 		},
 	}
 	if p := req.Principal; p != nil {

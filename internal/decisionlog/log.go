@@ -53,16 +53,20 @@ func New(o Options) *Log {
 	return l
 }
 
-// RecordDecision records d, but for a recheck that changed nothing.
+// RecordDecision records an open, and what changed its answer: an admit or a
+// recheck that still allows is none.
 func (l *Log) RecordDecision(req *authz.Request, d *authz.Decision) {
-	if req.Phase == authz.Recheck && d.Allow {
+	if req.Phase != authz.Open && d.Allow {
 		return
 	}
 	l.add(&entry{request: *req, decision: *d})
 }
 
-// RecordEnd records a channel's end.
+// RecordEnd records a channel's end, and that of a plain request that was cut.
 func (l *Log) RecordEnd(s *channel.Summary) {
+	if s.Request.Kind == authz.PlainRequest && s.Ending.Decision == nil {
+		return
+	}
 	last := s.Decision
 	if s.Ending.Decision != nil {
 		last = *s.Ending.Decision

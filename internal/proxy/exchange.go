@@ -211,16 +211,12 @@ func (x *exchange) look() {
 func (x *exchange) open() {
 	var ch *channel.Channel
 	d := x.proxy.authorizer.Authorize(x.r.Context(), x.request, func(d *authz.Decision) (reason authz.Reason) {
-		ch, reason = x.reserve(d)
+		ch, reason = x.proxy.register.Reserve(x.request, d)
 		return reason
 	})
 	defer x.closeLeftOver()
 	if !d.Allow {
 		x.refuse(denied(d))
-		return
-	}
-	if ch == nil {
-		x.plainRequest(d)
 		return
 	}
 	ch.Decided(d)
@@ -233,19 +229,6 @@ func (x *exchange) open() {
 	opened = x.openChannel(ch, d)
 }
 
-// reserve takes a place for what is a channel. A plain request is none: it is
-// judged, and takes no place.
-func (x *exchange) reserve(d *authz.Decision) (*channel.Channel, authz.Reason) {
-	if x.route.Kind != authz.PlainRequest {
-		return x.proxy.register.Reserve(x.request, d)
-	}
-	x.request.Channel = &authz.ChannelFacts{
-		ID: x.request.ID, OpenedAt: time.Now(),
-		WorkerID: d.View.Snapshot.WorkerID(), Generation: d.Live.Generation,
-	}
-	return nil, ""
-}
-
 // openChannel reports whether the channel opened, and so is somebody else's
 // to finish; what did not open was refused.
 func (x *exchange) openChannel(ch *channel.Channel, d authz.Decision) bool {
@@ -253,7 +236,7 @@ func (x *exchange) openChannel(ch *channel.Channel, d authz.Decision) bool {
 	defer cancel()
 	ch.Opening(cancel)
 
-	if x.route.Kind == authz.Stream || x.grpc {
+	if x.route.Kind != authz.Duplex || x.grpc {
 		return x.stream(ctx, ch, d)
 	}
 	return x.duplex(ctx, ch, d)

@@ -36,7 +36,6 @@ type pipe struct {
 	mu       sync.Mutex
 	caller   net.Conn // nil until start
 	worker   net.Conn
-	deadline time.Time // of everything, once cut
 	finished bool
 }
 
@@ -105,11 +104,10 @@ func (p *pipe) lost() *channel.Ending {
 // close frame finds a frame boundary.
 func (p *pipe) cutLocked() {
 	now := time.Now()
-	p.deadline = now.Add(p.grace)
 	_ = p.worker.SetWriteDeadline(now)
 	_ = p.caller.SetReadDeadline(now)
 	_ = p.worker.SetReadDeadline(now)
-	_ = p.caller.SetWriteDeadline(p.deadline)
+	_ = p.caller.SetWriteDeadline(now.Add(p.grace))
 }
 
 // stopped is called by each pump when it forwards nothing more. The last one
@@ -143,12 +141,13 @@ func (p *pipe) close() {
 	_ = p.caller.Close()
 }
 
-// until bounds an operation of the farewell; it waits for cut to be through
-// with the deadlines.
+// until bounds a pump's farewell: close_grace from now, not from cut, for a
+// busy machine's delay must not cost the caller its close frame. It waits for
+// cut to be through with the deadlines.
 func (p *pipe) until() time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.deadline
+	return time.Now().Add(p.grace)
 }
 
 // closeWrite carries a FIN.

@@ -15,25 +15,10 @@ import (
 	"sluice/internal/channel"
 )
 
-// plainRequest carries one request and its answer. It takes no place and is
-// not judged again: its right is that of the moment its head was written.
-func (x *exchange) plainRequest(d authz.Decision) {
-	answer, refused := x.roundTrip(x.r.Context(), nil, d, func(admitted authz.Decision) bool { return admitted.Allow })
-	if refused != nil {
-		x.refuse(*refused)
-		return
-	}
-	defer answer.close()
-	x.writeHead(answer)
-	if err := x.copyBody(answer, func(int) {}); err != nil {
-		x.breakOff(err)
-		return
-	}
-	x.writeTrailers(answer)
-}
-
-// stream carries one request and an answer that is a channel: registered,
-// judged again, cut. It reports whether the channel is done with.
+// stream carries one request and its answer, whose right is judged again while
+// it lasts: a channel, or a plain request, which is held like one so that no
+// request outlives its right by being slow. It reports whether the channel is
+// done with.
 func (x *exchange) stream(ctx context.Context, ch *channel.Channel, d authz.Decision) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -62,7 +47,9 @@ func (x *exchange) stream(ctx context.Context, ch *channel.Channel, d authz.Deci
 		_ = http.NewResponseController(x.w).Flush()
 	}
 	cut.shown()
-	x.proxy.opened(time.Since(x.started))
+	if x.route.Kind != authz.PlainRequest {
+		x.proxy.opened(time.Since(x.started))
+	}
 
 	err := x.copyBody(answer, func(n int) {
 		ch.ToCaller.Bytes.Add(int64(n))

@@ -126,10 +126,10 @@ func (p *pump) finish() {
 // between frames, and then reads src empty until it has closed too, so that
 // closing the sockets does not destroy what is still on its way.
 func (p *pump) farewell(e *channel.Ending, until time.Time) {
-	if p.frames == nil || e == nil || e.Close == 0 {
+	if p.frames == nil || e == nil || e.Close == 0 || p.broken {
 		return
 	}
-	if place := p.frames.place(); !p.broken && (place == frameBoundary || place == frameMidMessage) {
+	if place := p.frames.place(); place == frameBoundary || place == frameMidMessage {
 		frame, err := closeFrame(e.Close, e.Code+" "+e.DecisionID, p.maskClose)
 		if err == nil {
 			_ = p.dst.SetWriteDeadline(until)

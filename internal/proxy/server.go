@@ -27,7 +27,7 @@ type ServerOptions struct {
 
 // idleConnTime is how long a kept-alive connection may wait for its next
 // request.
-const idleConnTime = 2 * time.Minute
+const idleConnTime = 30 * time.Second
 
 // Server accepts callers: every HTTP/1.1 request head passes the strict guard
 // before net/http reads it; HTTP/2 is net/http's own.
