@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/netip"
 	"sync"
+	"syscall"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -199,7 +200,8 @@ func (g *gateway) openListeners(ctx context.Context) (err error) {
 func (g *gateway) openServers(context.Context) (err error) {
 	cfg := g.config
 	options := proxy.ServerOptions{
-		Handler: g.proxy, MaxHeaderBytes: int(cfg.Listen.MaxHeaderBytes), HeaderTimeout: cfg.Listen.HeaderTimeout, Log: g.log,
+		Handler: g.proxy, MaxHeaderBytes: int(cfg.Listen.MaxHeaderBytes), HeaderTimeout: cfg.Listen.HeaderTimeout,
+		MaxConnections: maxConnections(), Log: g.log,
 	}
 	if files := cfg.Listen.TLS; files.CertFile != "" {
 		options.TLS, err = proxy.TLSConfig(proxy.TLSFiles{Cert: files.CertFile, Key: files.KeyFile, ClientCA: files.ClientCAFile}, g.log)
@@ -210,6 +212,17 @@ func (g *gateway) openServers(context.Context) (err error) {
 	g.server = proxy.NewServer(options)
 	g.admin, err = newAdmin(g)
 	return err
+}
+
+// maxConnections leaves each connection a descriptor for its worker, and the
+// rest of the gateway some of its own.
+func maxConnections() int {
+	const own, least = 128, 16
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil || limit.Cur > 1<<30 {
+		return 0
+	}
+	return max(least, (int(limit.Cur)-own)/2)
 }
 
 func listen(ctx context.Context, key, address string) (net.Listener, error) {

@@ -26,8 +26,8 @@ type lazyReader struct {
 
 func newLazyReader(conn net.Conn, pending []byte) *lazyReader {
 	r := &lazyReader{conn: conn, pending: pending}
-	if tcp, ok := conn.(*net.TCPConn); ok {
-		if raw, err := tcp.SyscallConn(); err == nil {
+	if socket, ok := conn.(syscall.Conn); ok {
+		if raw, err := socket.SyscallConn(); err == nil {
 			r.raw = raw
 		}
 	}

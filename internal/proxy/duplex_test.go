@@ -429,3 +429,34 @@ func TestDrainingRefusesAndThenClosesWith1001(t *testing.T) {
 		t.Errorf("closed with %d %q", code, reason)
 	}
 }
+
+func TestConnectionsBeyondTheLimitAreClosedAtOnce(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	limited := &limitListener{Listener: l, max: 1}
+	defer l.Close()
+	first, _ := net.Dial("tcp", l.Addr().String())
+	accepted, err := limited.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, _ := net.Dial("tcp", l.Addr().String())
+	third := make(chan net.Conn, 1)
+	go func() {
+		c, _ := limited.Accept()
+		third <- c
+	}()
+	if _, err := second.Read(make([]byte, 1)); err == nil {
+		t.Error("the second connection was served")
+	}
+	accepted.Close()
+	accepted.Close() // gives its place back once
+	next, _ := net.Dial("tcp", l.Addr().String())
+	defer first.Close()
+	defer next.Close()
+	if c := <-third; c == nil {
+		t.Error("the place was not given back")
+	}
+}

@@ -22,6 +22,10 @@ type ServerOptions struct {
 	// caller holds a connection for nothing.
 	MaxHeaderBytes int
 	HeaderTimeout  time.Duration
+	// MaxConnections is how many callers' connections there may be; 0: no
+	// limit. It belongs below half of the descriptors that the process may
+	// have: a channel takes a second one for its worker.
+	MaxConnections int
 	Log            *slog.Logger
 }
 
@@ -35,6 +39,7 @@ type Server struct {
 	http *http.Server // until Drain
 	late *http.Server // takes those who come while it drains, so that they are refused in words
 	tls  *tls.Config  // nil: plain
+	max  int64
 
 	mu       sync.Mutex
 	listener *keptListener
@@ -48,7 +53,7 @@ func NewServer(o ServerOptions) *Server {
 	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(o.TLS == nil)
 	serve := func() *http.Server { return httpServer(o, protocols) }
-	return &Server{http: serve(), late: serve(), tls: o.TLS}
+	return &Server{http: serve(), late: serve(), tls: o.TLS, max: int64(o.MaxConnections)}
 }
 
 func httpServer(o ServerOptions, protocols *http.Protocols) *http.Server {
@@ -99,6 +104,9 @@ func (s *Server) Serve(l net.Listener) error {
 }
 
 func (s *Server) guarded(l net.Listener) net.Listener {
+	if s.max > 0 {
+		l = &limitListener{Listener: l, max: s.max}
+	}
 	if s.tls != nil {
 		l = tls.NewListener(l, s.tls)
 	}
