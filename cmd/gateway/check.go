@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"text/tabwriter"
 
@@ -25,7 +26,19 @@ type checker struct {
 	Records  int           `json:"records"`          // how many were looked at
 	Limits   []Limit       `json:"limits,omitempty"` // with --limits
 
+	Policies *policiesFound `json:"policies,omitempty"` // the team's own, when there are any
+
 	capabilities []authz.Capability // of the checked policies; empty when there are none
+	extraFields  []string           // policies.extra_fields
+	subject      string             // what was looked at but for the records
+	read         bool               // whether records were looked at
+	unread       string             // the store's type, when they were not and might be expected to be
+}
+
+// policiesFound counts the rules of the team's that the gateway asks for.
+type policiesFound struct {
+	Deny   int `json:"deny"`
+	Limits int `json:"limits"`
 }
 
 func (k *checker) fault(f ConfigFault)   { k.Faults = append(k.Faults, f) }
@@ -36,16 +49,26 @@ func (k *checker) warning(f ConfigFault) { k.Warnings = append(k.Warnings, f) }
 func (c *checkCommand) Run(a *app) error {
 	k := &checker{Faults: []ConfigFault{}, Warnings: []ConfigFault{}}
 	cfg := k.config(c.configFlags)
+	k.subject = "configuration and policies"
+	if c.Policies != "" && c.Records == "" && !c.configFlags.given() {
+		k.subject = "policies"
+	}
 	if err := k.policies(a.ctx, cfg, c.Policies); err != nil {
 		return err
 	}
-	if err := k.recordsOf(a.ctx, cfg, c.Records); err != nil {
-		return err
+	if k.subject != "policies" {
+		if err := k.recordsOf(a.ctx, cfg, c.Records); err != nil {
+			return err
+		}
+	}
+	if !k.read && c.configFlags.given() && cfg != nil {
+		k.unread = cfg.Store.Type
 	}
 	if cfg != nil {
 		k.files(cfg)
 		if c.configFlags.given() {
-			k.advise(cfg)
+			k.Warnings = append(k.Warnings, configWarnings(cfg)...)
+			k.routes(cfg)
 		}
 		if c.Limits {
 			k.Limits = cfg.Limits()
@@ -83,7 +106,17 @@ func (k *checker) print(a *app) {
 		fmt.Fprintf(a.stderr, "%s\n", plural(len(k.Faults), "fault"))
 		return
 	}
-	fmt.Fprintf(a.stdout, "configuration, policies and %s are fine\n", plural(k.Records, "record"))
+	if p := k.Policies; p != nil {
+		fmt.Fprintf(a.stdout, "policies: %s, %d limits\n", plural(p.Deny, "deny rule"), p.Limits)
+	}
+	if k.unread != "" {
+		fmt.Fprintf(a.stdout, "the records were not read: they are in %s; gateway records list KIND shows them\n", k.unread)
+	}
+	if k.read {
+		fmt.Fprintf(a.stdout, "configuration, policies and %s are fine\n", plural(k.Records, "record"))
+		return
+	}
+	fmt.Fprintf(a.stdout, "%s are fine\n", k.subject)
 }
 
 func plural(n int, noun string) string {
@@ -121,10 +154,12 @@ func (k *checker) config(flags configFlags) *Config {
 	return nil
 }
 
-// advise warns of what is allowed and probably not meant.
-func (k *checker) advise(cfg *Config) {
+// configWarnings are about what a configuration may say and probably does not
+// mean. A gateway that starts logs them.
+func configWarnings(cfg *Config) []ConfigFault {
+	var found []ConfigFault
 	warn := func(path, format string, args ...any) {
-		k.warning(ConfigFault{Source: cfg.File, Path: path, Message: fmt.Sprintf(format, args...)})
+		found = append(found, ConfigFault{Source: cfg.File, Path: path, Message: fmt.Sprintf(format, args...)})
 	}
 	if dir := cfg.Store.File.Dir; cfg.Store.Type == "file" && !isDirectory(dir) {
 		warn("store.file.dir", "%s is not there yet, so there are no records", dir)
@@ -152,9 +187,24 @@ func (k *checker) advise(cfg *Config) {
 	if host, _, ok := splitAddress(cfg.Listen.Address); ok && cfg.Listen.TLS.CertFile == "" && !isLoopback(host) {
 		warn("listen.address", "is reachable from other machines without TLS: tokens travel in the clear")
 	}
+	return found
+}
+
+// logWarnings logs what check would warn of.
+func logWarnings(log *slog.Logger, cfg *Config) {
+	for _, w := range configWarnings(cfg) {
+		log.Warn("configuration is probably not what is meant", "key", w.Path, "why", w.Message)
+	}
+}
+
+// routes warns of capabilities that the policies do not have.
+func (k *checker) routes(cfg *Config) {
 	for i, r := range cfg.Routes {
 		if len(k.capabilities) > 0 && !slices.Contains(k.capabilities, r.Capability) {
-			warn(index("routes", i)+".capability", "%s is not in the policies' table, so every request is refused", r.Capability)
+			k.warning(ConfigFault{
+				Source: cfg.File, Path: index("routes", i) + ".capability",
+				Message: fmt.Sprintf("%s is not in the policies' table, so every request is refused", r.Capability),
+			})
 		}
 	}
 }

@@ -43,6 +43,25 @@ func (k *checker) policies(ctx context.Context, cfg *Config, path string) error 
 		return nil
 	}
 	k.capabilities = engine.Capabilities()
+	return k.survey(ctx, o)
+}
+
+// survey looks at what loads, and is probably not what was meant.
+func (k *checker) survey(ctx context.Context, o pdp.Options) error {
+	if o.Path == "" {
+		return nil
+	}
+	found, err := pdp.Look(ctx, o)
+	if err != nil {
+		return fmt.Errorf("look at the policies: %w", err)
+	}
+	k.Policies = &policiesFound{found.Denies, found.Limits}
+	for _, r := range found.Faults {
+		k.fault(ConfigFault{Source: r.File, Line: r.Line, Column: r.Col, Message: r.Message})
+	}
+	for _, r := range found.Warnings {
+		k.warning(ConfigFault{Source: r.File, Line: r.Line, Column: r.Col, Message: r.Message})
+	}
 	return nil
 }
 
@@ -68,7 +87,10 @@ func (k *checker) recordsOf(ctx context.Context, cfg *Config, dir string) error 
 	switch {
 	case dir != "" && !isDirectory(dir):
 		return wrongUsage("--records %s is not a directory that can be read", dir)
-	case dir == "" && (cfg == nil || cfg.Store.Type != "file" || !isDirectory(cfg.Store.File.Dir)):
+	case dir == "" && (cfg == nil || cfg.Store.Type != "file"):
+		return nil
+	case dir == "" && !isDirectory(cfg.Store.File.Dir):
+		k.read = true // and found nothing, which is warned of
 		return nil
 	case dir == "":
 		dir = cfg.Store.File.Dir
@@ -77,8 +99,10 @@ func (k *checker) recordsOf(ctx context.Context, cfg *Config, dir string) error 
 	if err != nil {
 		return err
 	}
+	k.read = true
 	records := recordStore(store)
 	if cfg != nil {
+		k.extraFields = cfg.Policies.ExtraFields
 		if records, err = verified(cfg, store, nil); err != nil {
 			return nil // the keys file has faults, and is told of with the other files
 		}
@@ -108,6 +132,9 @@ func (k *checker) recordsOfKind(ctx context.Context, records recordStore, store 
 			k.fault(ConfigFault{Source: source, Message: err.Error()})
 		case record.Fault != nil:
 			k.fault(recordFault(source, record.Fault))
+		default:
+			// What is signed has no place in the file.
+			k.Warnings = append(k.Warnings, adviseRecord(source, kind, record.Text, record.Signed == nil, k.extraFields, k.capabilities)...)
 		}
 	}
 	return nil

@@ -35,6 +35,9 @@ type recordName struct {
 
 func (r recordName) key() (snapshot.Key, error) {
 	k := snapshot.Key{Kind: authz.Kind(r.Kind), ID: r.ID}
+	if k.Kind == authz.KindControl && k.ID == string(authz.KindControl) {
+		k.ID = "" // as it is named in paths and logs
+	}
 	switch {
 	case k.Valid():
 		return k, nil
@@ -102,13 +105,25 @@ func (c *recordsPutCommand) Run(a *app) error {
 	if err != nil {
 		return err
 	}
+	c.warn(a, source, k.Kind, text)
 	fmt.Fprintf(a.stdout, "%s: revision %d\n", k, record.Revision)
 	return nil
 }
 
+// warn tells of what was taken and is probably not meant.
+func (c *recordsPutCommand) warn(a *app, source string, kind authz.Kind, text []byte) {
+	cfg, err := c.load()
+	if err != nil {
+		return // it was loaded a moment ago, and the record is written
+	}
+	for _, w := range adviseRecord(source, kind, text, true, cfg.Policies.ExtraFields, nil) {
+		fmt.Fprintf(a.stderr, "warning: %s\n", w)
+	}
+}
+
 // shiftFile makes the control record's id, which has none, the file.
 func (r *recordName) shiftFile(file *string) {
-	if r.Kind == string(authz.KindControl) && *file == "" {
+	if r.Kind == string(authz.KindControl) && r.ID != string(authz.KindControl) && *file == "" {
 		r.ID, *file = "", r.ID
 	}
 }

@@ -30,6 +30,7 @@ func (c *serveCommand) Run(a *app) error {
 	if err != nil {
 		return wrongUsage("%w", err)
 	}
+	logWarnings(log, cfg)
 	g.load = c.load
 	return g.run(ctx, cut)
 }
