@@ -41,6 +41,7 @@ type Channel struct {
 	since     time.Time      // when the change that asks for a recheck was noticed
 	rechecked time.Time
 	timer     *time.Timer
+	asks      uint64      // rechecks asked for
 	overdue   *time.Timer // ends the channel when the recheck that was asked for takes too long; nil: none was
 }
 
@@ -204,31 +205,41 @@ func (c *Channel) info() Info {
 	return i
 }
 
+// asked is one recheck of a channel.
+type asked struct {
+	request authz.Request
+	since   time.Time // when the change was noticed
+	sweep   *sweep    // that it is part of; nil: none
+	number  uint64    // of the asks so far
+}
+
 // question is the channel's request as a recheck asks it.
-func (c *Channel) question(callers authz.Callers) (authz.Request, time.Time, *sweep) {
+func (c *Channel) question(callers authz.Callers) asked {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	req := c.request
 	req.Phase = authz.Recheck
 	req.Principal = callers.Current(req.Principal)
-	since, s := c.since, c.sweep
+	a := asked{request: req, since: c.since, sweep: c.sweep, number: c.asks}
 	c.since, c.sweep = time.Time{}, nil
-	return req, since, s
+	return a
 }
 
 // settle keeps an allowing recheck.
-func (c *Channel) settle(d authz.Decision, p *authz.Principal) {
+func (c *Channel) settle(d authz.Decision, a *asked) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ending.Load() != nil {
 		return
 	}
 	c.decision = d
-	c.request.Principal = p
-	if c.since.IsZero() { // nothing has changed meanwhile
+	c.request.Principal = a.request.Principal
+	switch {
+	case c.overdue == nil:
+	case c.asks == a.number: // nothing was asked meanwhile
 		c.overdue.Stop()
 		c.overdue = nil
-	} else {
+	default: // what was asked has the bound from here
 		c.overdue.Reset(c.register.limits.Load().RevocationBound * overdueShare / 100)
 	}
 	c.armLocked()

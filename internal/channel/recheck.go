@@ -85,6 +85,7 @@ func (r *Register) all() []*Channel {
 // however long the queue is.
 func (r *Register) enqueue(c *Channel, since time.Time, urgent bool) {
 	c.mu.Lock()
+	c.asks++
 	if c.since.IsZero() {
 		c.since = since
 	}
@@ -105,9 +106,9 @@ const overdueShare = 70
 // undecided ends a channel that could not be judged in time, by a denial that
 // is recorded like any other.
 func (r *Register) undecided(c *Channel, since time.Time) {
-	req, _, _ := c.question(r.callers)
+	a := c.question(r.callers)
 	if c.Ending() == nil {
-		c.End(Denied(r.authorizer.Refuse(&req, authz.Unavailable(authz.ReasonRecheckOverdue)), since))
+		c.End(Denied(r.authorizer.Refuse(&a.request, authz.Unavailable(authz.ReasonRecheckOverdue)), since))
 	}
 }
 
@@ -140,15 +141,15 @@ func (r *Register) recheck(ctx context.Context, c *Channel) {
 	if c.Ending() != nil {
 		return
 	}
-	req, since, s := c.question(r.callers)
+	a := c.question(r.callers)
 	ctx, cancel := context.WithTimeout(ctx, r.limits.Load().RevocationBound/2)
 	defer cancel()
-	d := r.judge(ctx, &req, s)
+	d := r.judge(ctx, &a.request, a.sweep)
 	if d.Allow {
-		c.settle(d, req.Principal)
+		c.settle(d, &a)
 		return
 	}
-	c.End(Denied(d, since))
+	c.End(Denied(d, a.since))
 }
 
 // judge reaches the decision for one channel of a sweep.

@@ -388,6 +388,81 @@ func TestAChangeWhileARecheckRunsIsJudgedAgain(t *testing.T) {
 	})
 }
 
+func TestManyChangesAtOnceEndNobodyWhoKeepsItsRight(t *testing.T) {
+	f := newFixture(defaults())
+	f.run(t)
+	channels := make([]*Channel, 20)
+	for i := range channels {
+		channels[i] = f.open(t, "lease-1")
+	}
+	var changes sync.WaitGroup
+	for range 8 {
+		changes.Go(func() {
+			for range 200 {
+				f.LeaseChanged("lease-1")
+				f.WorkerChanged("wrk")
+				f.EverythingChanged()
+			}
+		})
+	}
+	changes.Wait()
+	time.Sleep(time.Second) // as long as one that was lost would take to be missed
+	for _, c := range channels {
+		if e := c.Ending(); e != nil {
+			t.Fatalf("ended with %+v", e)
+		}
+		c.End(EndOperator)
+	}
+	for f.Len() > 0 {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func TestAQueueThatIsTooLongEndsTheChannelInsideTheBound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(defaults())
+		f.rechecks = 1
+		f.run(t)
+		stuck, waiting := f.open(t, "lease-1"), f.open(t, "lease-2")
+		f.policy.set(func(context.Context, *authz.Request) authz.Decision {
+			time.Sleep(10 * time.Second) // whatever it is told
+			return f.allow()
+		})
+		f.LeaseChanged("lease-1")
+		f.LeaseChanged("lease-2")
+		time.Sleep(999 * time.Millisecond)
+		synctest.Wait()
+		for _, c := range []*Channel{stuck, waiting} {
+			if e := c.Ending(); e == nil || e.Why != Undecided || e.Decision.Reason != authz.ReasonRecheckOverdue {
+				t.Errorf("ended with %+v", e)
+			}
+		}
+		time.Sleep(20 * time.Second)
+	})
+}
+
+func TestTenantsTakeTurns(t *testing.T) {
+	q := newQueue()
+	for range 100 {
+		q.put(&Channel{tenant: "many"}, true)
+	}
+	q.put(&Channel{tenant: "one"}, true)
+	q.put(&Channel{tenant: "bulk"}, false)
+	for i := range 2 {
+		if c := q.next(); i == 1 && c.tenant != "one" {
+			t.Errorf("the second turn is %q's", c.tenant)
+		}
+	}
+	for range 99 {
+		if c := q.next(); c.tenant != "many" {
+			t.Errorf("a turn is %q's", c.tenant)
+		}
+	}
+	if c := q.next(); c.tenant != "bulk" || q.next() != nil {
+		t.Errorf("the last turn is %q's", c.tenant)
+	}
+}
+
 func TestLimitsOfTimeEndAChannel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := defaults()
