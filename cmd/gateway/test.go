@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -15,13 +16,17 @@ import (
 	"github.com/open-policy-agent/opa/v1/cover"
 	"github.com/open-policy-agent/opa/v1/storage"
 	"github.com/open-policy-agent/opa/v1/tester"
+	"github.com/open-policy-agent/opa/v1/topdown"
 
+	"sluice/internal/pdp"
 	"sluice/policies"
 )
 
 type testCommand struct {
 	outputFlags
-	Coverage  bool     `help:"Report the coverage of the tested files."`
+	Filter    string   `name:"run" placeholder:"REGEX" help:"Run only the tests whose full name (data.package.test_name) matches."`
+	Verbose   bool     `short:"v" help:"List the tests that pass too, with what they print."`
+	Coverage  bool     `help:"Report the coverage of the tested files; test files do not count."`
 	Threshold float64  `placeholder:"PERCENT" help:"With a lower coverage the answer is no."`
 	Dirs      []string `arg:"" optional:"" name:"dir" help:"Files and directories with rules, data and tests; without one, this directory."`
 }
@@ -45,6 +50,8 @@ type testResult struct {
 	Place  string `json:"place"`
 	Result string `json:"result"` // pass, fail, error, skip
 	Error  string `json:"error,omitempty"`
+	Output string `json:"output,omitempty"` // what it printed
+	Failed string `json:"failed,omitempty"` // the expression that failed, with its place and its values
 }
 
 type coverageReport struct {
@@ -63,10 +70,14 @@ func (c *testCommand) Run(a *app) error {
 	if len(dirs) == 0 {
 		dirs = []string{"."}
 	}
-	report, err := runRegoTests(a.ctx, dirs)
+	if _, err := regexp.Compile(c.Filter); err != nil {
+		return wrongUsage("--run: %w", err)
+	}
+	report, err := runRegoTests(a.ctx, dirs, c.Filter)
 	if err != nil {
 		return err
 	}
+	warnRefused(a, dirs)
 	if c.json() {
 		if !c.Coverage && c.Threshold == 0 {
 			report.Coverage = nil
@@ -90,47 +101,122 @@ func (c *testCommand) Run(a *app) error {
 
 func (c *testCommand) write(out io.Writer, r *testReport) {
 	for _, t := range r.Results {
-		if t.Result != "pass" {
-			fmt.Fprintf(out, "%s: %s: %s %s\n", t.Place, t.Name, strings.ToUpper(t.Result), t.Error)
+		if t.Result != "pass" || c.Verbose {
+			t.write(out)
 		}
 	}
-	if c.Coverage && r.Coverage != nil {
+	if c.Coverage {
 		for _, line := range r.Coverage.Missed {
 			fmt.Fprintf(out, "%s: not covered\n", line)
 		}
+	}
+	if c.Coverage || c.Threshold > 0 {
 		fmt.Fprintf(out, "coverage: %.2f%%\n", r.Coverage.Percent)
 	}
 	fmt.Fprintf(out, "%d passed, %d failed, %d skipped\n", r.Passed, r.Failed, r.Skipped)
 }
 
-func runRegoTests(ctx context.Context, dirs []string) (*testReport, error) {
-	modules, store, shipped, cleanup, err := loadTests(dirs)
-	if err != nil {
-		return nil, err
+func (t *testResult) write(out io.Writer) {
+	fmt.Fprintln(out, strings.TrimSpace(fmt.Sprintf("%s: %s: %s %s", t.Place, t.Name, strings.ToUpper(t.Result), t.Error)))
+	for line := range strings.Lines(t.Failed + t.Output) {
+		fmt.Fprintf(out, "  %s\n", strings.TrimRight(line, "\n"))
 	}
-	defer cleanup()
+}
+
+func runRegoTests(ctx context.Context, dirs []string, filter string) (*testReport, error) {
 	tracer := cover.New()
 	report := &testReport{Results: []testResult{}}
-	err = storage.Txn(ctx, store, storage.TransactionParams{}, func(txn storage.Transaction) error {
-		results, err := tester.NewRunner().SetCompiler(ast.NewCompiler()).SetStore(store).SetModules(modules).
-			SetCoverageQueryTracer(tracer).SetTimeout(regoTestTime).RunTests(ctx, txn)
-		if err != nil {
-			return fmt.Errorf("run the tests: %w", err)
-		}
-		for r := range results {
-			report.add(r)
-		}
-		return nil
+	failed := false
+	modules, shipped, err := withTests(ctx, dirs, filter, func(r *tester.Runner) { r.SetCoverageQueryTracer(tracer) }, func(r *tester.Result) {
+		report.add(r)
+		failed = failed || r.Fail
 	})
 	if err != nil {
 		return nil, err
 	}
+	slices.SortFunc(report.Results, func(x, y testResult) int { return strings.Compare(x.Name, y.Name) })
 	report.Coverage = coverageOf(tracer.Report(modules), shipped)
+	if failed {
+		return report, report.explain(ctx, dirs, filter)
+	}
 	return report, nil
 }
 
+// explain runs the tests again, to see where each of those that fail does: a
+// run is either traced or measured.
+func (r *testReport) explain(ctx context.Context, dirs []string, filter string) error {
+	places := map[string]string{}
+	_, _, err := withTests(ctx, dirs, filter, func(r *tester.Runner) { r.EnableTracing(true) }, func(t *tester.Result) {
+		if t.Fail {
+			places[t.Package+"."+t.Name] = failedAt(t.Trace)
+		}
+	})
+	for i := range r.Results {
+		r.Results[i].Failed = places[r.Results[i].Name]
+	}
+	return err
+}
+
+// failedAt is the last expression of a trace that failed, with its values.
+func failedAt(trace []*topdown.Event) string {
+	for _, e := range slices.Backward(trace) {
+		expr, ok := e.Node.(*ast.Expr)
+		if e.Op != topdown.FailOp || e.Location == nil || e.QueryID == 0 || !ok {
+			continue
+		}
+		if _, isEvery := expr.Terms.(*ast.Every); isEvery {
+			continue // what fails is inside it
+		}
+		var b strings.Builder
+		fmt.Fprintf(&b, "%s:%d:\n", e.Location.File, e.Location.Row)
+		_ = topdown.PrettyEvent(&b, e, topdown.PrettyEventOpts{PrettyVars: true})
+		return strings.TrimRight(b.String(), "\n") + "\n"
+	}
+	return ""
+}
+
+// withTests loads and runs the tests once, and hands over each result. It
+// returns the modules, and the directory of those that were only lent.
+func withTests(ctx context.Context, dirs []string, filter string, setUp func(*tester.Runner), each func(*tester.Result)) (map[string]*ast.Module, string, error) {
+	modules, store, shipped, cleanup, err := loadTests(dirs)
+	if err != nil {
+		return nil, "", err
+	}
+	defer cleanup()
+	err = storage.Txn(ctx, store, storage.TransactionParams{}, func(txn storage.Transaction) error {
+		compiler := ast.NewCompiler().WithEnablePrintStatements(true)
+		runner := tester.NewRunner().SetCompiler(compiler).CapturePrintOutput(true).SetStore(store).SetModules(modules).
+			SetTimeout(regoTestTime).Filter(filter)
+		setUp(runner)
+		results, err := runner.RunTests(ctx, txn)
+		if err != nil {
+			return fmt.Errorf("run the tests: %w", err)
+		}
+		for r := range results {
+			each(r)
+		}
+		return nil
+	})
+	return modules, shipped, err
+}
+
+// warnRefused says why the gateway would refuse the one directory that is
+// tested: what the tests of a set say is of no use then.
+func warnRefused(a *app, dirs []string) {
+	if len(dirs) != 1 || !isDirectory(dirs[0]) {
+		return // no one directory can be policies.path
+	}
+	engine, err := pdp.New(pdp.Options{Path: dirs[0], Replace: true})
+	if err == nil {
+		err = engine.Reload(a.ctx)
+	}
+	if err != nil {
+		fmt.Fprintf(a.stderr, "warning: the gateway would refuse this set:\n%s\n", strings.TrimPrefix(err.Error(), "loading policies: "))
+	}
+}
+
 func (r *testReport) add(t *tester.Result) {
-	out := testResult{Name: t.Package + "." + t.Name, Result: "pass"}
+	out := testResult{Name: t.Package + "." + t.Name, Result: "pass", Output: string(t.Output)}
 	if t.Location != nil {
 		out.Place = fmt.Sprintf("%s:%d", t.Location.File, t.Location.Row)
 	}
@@ -150,12 +236,13 @@ func (r *testReport) add(t *tester.Result) {
 	r.Results = append(r.Results, out)
 }
 
-// coverageOf leaves out the shipped files when they were only lent.
+// coverageOf leaves out the tests, and the shipped files when they were only
+// lent.
 func coverageOf(report cover.Report, shipped string) *coverageReport {
 	out := &coverageReport{Percent: 100, Missed: []string{}}
 	covered, missed := 0, 0
 	for name, file := range report.Files {
-		if shipped != "" && strings.HasPrefix("/"+strings.TrimPrefix(name, "/"), shipped) {
+		if strings.HasSuffix(name, "_test.rego") || shipped != "" && strings.HasPrefix("/"+strings.TrimPrefix(name, "/"), shipped) {
 			continue
 		}
 		covered += file.CoveredLines
