@@ -24,7 +24,7 @@ type initCommand struct {
 // Help is shown by init --help.
 func (*initCommand) Help() string {
 	return `The written configuration lets one token through to one lease, whose channel goes to the given server. ` +
-		`Nothing that exists is overwritten. The server gets the caller's path and needs no change.`
+		`Nothing that exists is overwritten. The server gets the caller's path, /v1/leases/{lease}/duplex, and must serve it.`
 }
 
 // Run writes the files and says what to do next.
@@ -177,6 +177,8 @@ Start the gateway:
 
 Open a channel with any WebSocket client that can send a header:
   npx wscat -H "Authorization: Bearer %[1]s" -c %[3]s
+An answer other than 101 is your server's own, passed on. A 404 means that it
+does not serve that path: it must serve /v1/leases/{lease}/duplex.
 
 Take the lease away while the channel is open, and watch it end:
   gateway records get -c %[2]s lease %[4]s |

@@ -27,7 +27,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	if err := run(ctx, os.Args[1:], os.Stdin, os.Stdout); err != nil {
+	if err := run(ctx, os.Args[1:], os.Stdin, os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stdout, err)
 		os.Exit(1) //nolint:gocritic // stop only restores signals
 	}
@@ -37,8 +37,16 @@ func run(ctx context.Context, args []string, in io.Reader, out io.Writer) error 
 	flags := flag.NewFlagSet("dial", flag.ContinueOnError)
 	token := flags.String("token", "", "the caller's token")
 	stay := flags.Bool("stay", false, "stay behind the last line until the channel is closed")
+	flags.Usage = func() {
+		fmt.Fprintln(flags.Output(), "usage: dial [-token TOKEN] [-stay] URL\nURL is that of the channel, such as ws://127.0.0.1:8080/v1/leases/lease-1/duplex")
+		flags.PrintDefaults()
+	}
 	if err := flags.Parse(args); err != nil {
 		return err
+	}
+	if flags.NArg() != 1 {
+		flags.Usage()
+		return errors.New("name one URL, behind the flags")
 	}
 	conn, err := open(ctx, flags.Arg(0), *token)
 	if err != nil {

@@ -11,6 +11,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -27,7 +28,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	if err := run(ctx, os.Args[1:], os.Stderr); err != nil {
+	if err := run(ctx, os.Args[1:], os.Stderr); err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintf(os.Stderr, "publisher: %v\n", err)
 		os.Exit(1) //nolint:gocritic // stop only restores signals
 	}
@@ -41,6 +42,10 @@ func run(ctx context.Context, args []string, log io.Writer) error {
 	once := flags.Bool("once", false, "publish what there is and exit")
 	poll := flags.Duration("poll", 100*time.Millisecond, "time between two looks at the changes")
 	resync := flags.Duration("resync", time.Minute, "time between two comparisons of every row with the store")
+	flags.Usage = func() {
+		fmt.Fprintln(flags.Output(), "usage: publisher -from FILE -to URL|DIRECTORY [-prefix PREFIX] [-once]\nURL is that of a Redis, such as redis://127.0.0.1:6379/0")
+		flags.PrintDefaults()
+	}
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"flag"
 	"fmt"
 	"net"
@@ -30,7 +31,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	if err := run(ctx, os.Args[1:]); err != nil {
+	if err := run(ctx, os.Args[1:]); err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintf(os.Stderr, "worker: %v\n", err)
 		os.Exit(1) //nolint:gocritic // stop only restores signals
 	}
@@ -42,6 +43,10 @@ func run(ctx context.Context, args []string) error {
 	id := flags.String("id", "worker-1", "id of the worker, as its record has it")
 	plugin := flags.String("plugin", "plugin-1", "id of the plugin that it belongs to")
 	plain := flags.Bool("plain", false, "echo, and know nothing of the gateway")
+	flags.Usage = func() {
+		fmt.Fprintln(flags.Output(), "usage: worker [-listen ADDRESS] [-id ID] [-plugin ID] [-plain]")
+		flags.PrintDefaults()
+	}
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
