@@ -129,7 +129,12 @@ func (s *RedisStore) Rebases(ctx context.Context) ([]Rebase, error) {
 	if t := s.tracked.Load(); t != nil {
 		client = t
 	}
-	text, err := client.GetRange(ctx, s.name(rebaseKey), 0, maxRebaseText).Bytes()
+	// In a pipeline, like records: for a single command a client of a cluster
+	// would want the right to COMMAND.
+	pipe := client.Pipeline()
+	list := pipe.GetRange(ctx, s.name(rebaseKey), 0, maxRebaseText)
+	_, _ = pipe.Exec(ctx) // its error is in the command
+	text, err := list.Bytes()
 	if err != nil {
 		return nil, err
 	}
