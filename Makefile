@@ -6,7 +6,7 @@ SCHEMAS  = policies/sluice/schemas
 LDFLAGS  = -X main.commit=$(shell git rev-parse --short HEAD 2>/dev/null || echo unknown)
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test deps policy check lint fuzz bench
+.PHONY: help build demo test deps policy check lint fuzz bench soak
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "%-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,3 +41,6 @@ fuzz: ## every fuzz target for FUZZTIME (30s)
 
 bench: ## the stated sizes, as ratios measured side by side in one run
 	go test -run '^$$' -bench . -benchmem ./internal/pdp ./internal/snapshot ./internal/proxy ./cmd/gateway
+
+soak: deps ## 2,000 channels and everything that happens to them, for SOAK (10m): nothing may be lost, and nothing grow
+	SOAK=$(or $(SOAK),10m) go test -tags soak -run '^TestSoak$$' -v -timeout 24h ./cmd/gateway

@@ -57,6 +57,7 @@ type scene struct {
 
 	address, probes, admin string
 
+	forget    bool // decisions are not kept
 	mu        sync.Mutex
 	decisions []event
 	log       bytes.Buffer
@@ -296,6 +297,9 @@ func (s *scene) readDecisions(r io.Reader) {
 		var e event
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
 			s.t.Errorf("standard output holds no JSON line: %q", lines.Bytes())
+			continue
+		}
+		if s.forget {
 			continue
 		}
 		s.mu.Lock()
