@@ -142,3 +142,13 @@ func TestEvalTellsWhatIsMalformedAndWhatNobodyReads(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 }
+
+func TestAnEditThatExpectsAnotherRevisionNamesBoth(t *testing.T) {
+	dir := writeFiles(t, map[string]string{"control.json": `{"duplexEnabled": true, "revision": 5}`})
+	for _, args := range [][]string{{"put", "control", "-"}, {"delete", "control"}} {
+		got := runWith(t, `{"duplexEnabled": true, "revision": 6}`, append(append([]string{"records"}, args...), "--if-revision", "4", "--set", "store.file.dir="+dir)...)
+		if got.code != exitNo || !strings.Contains(got.stderr, "expected revision, 4 (it holds 5)") {
+			t.Errorf("got %+v", got)
+		}
+	}
+}

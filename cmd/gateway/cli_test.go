@@ -382,7 +382,7 @@ func TestRecordsAreComparedAndSet(t *testing.T) {
 		{"other content", lease(2, "released"), "put lease l", 1, "", "gateway: lease:l, revision 2: the store holds this revision with other content\n"},
 		{"older", lease(1, "active"), "put lease l", 1, "", "gateway: lease:l, revision 1: the store holds a newer revision (2)\n"},
 		{"put from a file", "", "put lease l " + file, 0, "lease:l: revision 3\n", ""},
-		{"other revision expected", lease(9, "active"), "put lease l --if-revision 8", 1, "", "gateway: lease:l: the store does not hold the expected revision\n"},
+		{"other revision expected", lease(9, "active"), "put lease l --if-revision 8", 1, "", "gateway: lease:l: the store does not hold the expected revision, 8 (it holds 3)\n"},
 		{"expected revision", lease(4, "revoked"), "put lease l --if-revision 3", 0, "lease:l: revision 4\n", ""},
 		{"malformed", "{\n\"id\": 7}", "put lease l", 1, "", "gateway: standard input:2:7: id: is no id ([A-Za-z0-9][A-Za-z0-9_-]{0,127})\n"},
 		{"of another id", lease(5, "active"), "put lease m", 1, "", ""},
@@ -392,7 +392,7 @@ func TestRecordsAreComparedAndSet(t *testing.T) {
 		{"get control", "", "get control", 0, `{"revision": 2}` + "\n", ""},
 		{"get what is not there", "", "get plugin p", 1, "", "gateway: plugin:p: no such record\n"},
 		{"list", "", "list lease", 0, "ID  REVISION  STATUS\nl   4         revoked\n", ""},
-		{"delete of another revision", "", "delete lease l --if-revision 3", 1, "", "gateway: lease:l: the store does not hold the expected revision\n"},
+		{"delete of another revision", "", "delete lease l --if-revision 3", 1, "", "gateway: lease:l: the store does not hold the expected revision, 3 (it holds 4)\n"},
 		{"delete", "", "delete lease l", 0, "lease:l: deleted\n", ""},
 		{"delete again", "", "delete lease l", 1, "", "gateway: lease:l: no such record\n"},
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -80,6 +81,18 @@ type ifRevision struct {
 	IfRevision *int64 `placeholder:"N" help:"Only when the stored record is of this revision."`
 }
 
+// bothRevisions names, where the stored revision is not the expected one, both.
+func (c ifRevision) bothRevisions(ctx context.Context, store recordStore, k snapshot.Key, err error) error {
+	if !errors.Is(err, snapshot.ErrPrecondition) || c.IfRevision == nil {
+		return err
+	}
+	found := "none"
+	if stored, err := store.Get(ctx, k); err == nil && stored.Record != nil {
+		found = fmt.Sprint(stored.Record.Revision)
+	}
+	return fmt.Errorf("%w, %d (it holds %s)", err, *c.IfRevision, found)
+}
+
 type recordsPutCommand struct {
 	recordArgs
 	File string `arg:"" optional:"" help:"File with the record as JSON; - or nothing is standard input."`
@@ -103,7 +116,7 @@ func (c *recordsPutCommand) Run(a *app) error {
 		return errors.New(recordFault(source, fault).String())
 	}
 	if err != nil {
-		return err
+		return c.bothRevisions(a.ctx, store, k, err)
 	}
 	c.warn(a, source, k.Kind, text)
 	fmt.Fprintf(a.stdout, "%s: revision %d\n", k, record.Revision)
@@ -195,7 +208,7 @@ func (c *recordsDeleteCommand) Run(a *app) error {
 	}
 	defer closeStore()
 	if err := store.Delete(a.ctx, k, c.IfRevision); err != nil {
-		return err
+		return c.bothRevisions(a.ctx, store, k, err)
 	}
 	fmt.Fprintf(a.stdout, "%s: deleted\n", k)
 	return nil
