@@ -14,13 +14,12 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
-
 	"sluice/internal/authz"
 	"sluice/internal/channel"
 	"sluice/internal/pdp"
 	"sluice/internal/snapshot"
+	"strconv"
+	"strings"
 )
 
 // admin is the operators' listener: records, explain, teardown, and the

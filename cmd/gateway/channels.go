@@ -8,11 +8,10 @@ import (
 	"net/http"
 	"net/url"
 	"path/filepath"
+	"sluice/internal/channel"
 	"strings"
 	"text/tabwriter"
 	"time"
-
-	"sluice/internal/channel"
 )
 
 type channelsCommand struct {

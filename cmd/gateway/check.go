@@ -5,9 +5,8 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"text/tabwriter"
-
 	"sluice/internal/authz"
+	"text/tabwriter"
 )
 
 type checkCommand struct {

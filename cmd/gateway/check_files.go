@@ -12,14 +12,13 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
-	"strings"
-
 	"sluice/internal/authz"
 	"sluice/internal/identity"
 	"sluice/internal/pdp"
 	"sluice/internal/snapshot"
 	"sluice/internal/worker"
+	"strconv"
+	"strings"
 )
 
 // policies compiles what would be served: strictly, with the input schema.
@@ -104,7 +103,7 @@ func (k *checker) recordsOf(ctx context.Context, cfg *Config, dir string) error 
 	if cfg != nil {
 		k.extraFields = cfg.Policies.ExtraFields
 		if records, err = verified(cfg, store, nil); err != nil {
-			return nil // the keys file has faults, and is told of with the other files
+			return nil //nolint:nilerr // the keys file has faults, and is told of with the other files
 		}
 	}
 	for _, kind := range snapshot.Kinds() {
@@ -166,7 +165,7 @@ func (k *checker) strays(store *snapshot.FileStore, dir string) {
 		switch {
 		case err != nil, entry.IsDir() && path != dir && strings.HasPrefix(name, "."):
 			return fs.SkipDir
-		case entry.IsDir(), !strings.HasSuffix(name, ".json"), strings.HasPrefix(name, "."), isRecordFile(store, dir, path), path == filepath.Join(dir, "rebase.json"):
+		case entry.IsDir(), !strings.HasSuffix(name, ".json"), strings.HasPrefix(name, "."), isRecordFile(store, path), path == filepath.Join(dir, "rebase.json"):
 			return nil
 		}
 		k.warning(ConfigFault{Source: path, Message: "is the file of no record and is not read"})
@@ -174,7 +173,7 @@ func (k *checker) strays(store *snapshot.FileStore, dir string) {
 	})
 }
 
-func isRecordFile(store *snapshot.FileStore, dir, path string) bool {
+func isRecordFile(store *snapshot.FileStore, path string) bool {
 	stem := strings.TrimSuffix(filepath.Base(path), ".json")
 	for _, kind := range snapshot.Kinds() {
 		for _, id := range []string{"", stem, strings.TrimPrefix(stem, string(kind)+".")} {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"encoding/json/jsontext"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -288,7 +289,7 @@ func walkPlaces(d *jsontext.Decoder, text []byte, path string, places map[string
 		}
 		_, _ = d.ReadToken()
 	default:
-		if d.SkipValue() == io.EOF {
+		if errors.Is(d.SkipValue(), io.EOF) {
 			return
 		}
 	}

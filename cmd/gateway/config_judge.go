@@ -86,11 +86,11 @@ func (l *loader) judgeStore() {
 			l.wrong(index("store.redis.addresses", i), "%q is not host:port, such as 127.0.0.1:6379", address)
 		}
 	}
-	if name := c.Redis.MasterName; name != "" && !printable(name, 1, 128) {
+	if name := c.Redis.MasterName; name != "" && !printable(name, 128) {
 		l.wrong("store.redis.master_name", "must be at most 128 visible ASCII characters")
 	}
 	// An empty prefix would watch, and trust, every key of the server.
-	if !printable(c.Redis.KeyPrefix, 1, 128) {
+	if !printable(c.Redis.KeyPrefix, 128) {
 		l.wrong("store.redis.key_prefix", "must be 1 to 128 visible ASCII characters")
 	}
 	tls := c.Redis.TLS
@@ -162,7 +162,7 @@ func (l *loader) judgeChannels() {
 
 func (l *loader) judgeTelemetry() {
 	c := &l.config.Telemetry
-	if !printable(c.ServiceName, 1, 255) {
+	if !printable(c.ServiceName, 255) {
 		l.wrong("telemetry.service_name", "must be 1 to 255 visible ASCII characters")
 	}
 	if endpoint := c.Traces.OTLPEndpoint; endpoint != "" {
@@ -194,8 +194,8 @@ func (l *loader) bothOrNeither(path, cert, key string) {
 	}
 }
 
-func printable(s string, shortest, longest int) bool {
-	return len(s) >= shortest && len(s) <= longest && strings.IndexFunc(s, func(r rune) bool { return r <= ' ' || r > '~' }) < 0
+func printable(s string, longest int) bool {
+	return s != "" && len(s) <= longest && strings.IndexFunc(s, func(r rune) bool { return r <= ' ' || r > '~' }) < 0
 }
 
 func index(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }

@@ -162,7 +162,7 @@ func (l *loader) judgeStatic(path string, w StaticWorkerConfig) {
 		l.wrong(path+".url", "%v", err)
 	}
 	for i, m := range w.Methods {
-		if !printable(m, 1, 512) {
+		if !printable(m, 512) {
 			l.wrong(index(path+".methods", i), "%q is not the name of a method such as duplexChannelOpen", m)
 		}
 	}

@@ -29,7 +29,9 @@ func (s Secret) String() string {
 func (s Secret) Format(f fmt.State, _ rune) { fmt.Fprint(f, s.String()) }
 
 // MarshalText keeps the text out of JSON and YAML.
-func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+func (s Secret) MarshalText() ([]byte, error) { //nolint:unparam // encoding.TextMarshaler
+	return []byte(s.String()), nil
+}
 
 // LogValue keeps the text out of logs.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }

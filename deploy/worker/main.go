@@ -20,12 +20,11 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"sluice/internal/worker/sample"
 	"syscall"
 	"time"
 
 	"github.com/coder/websocket"
-
-	"sluice/internal/worker/sample"
 )
 
 func main() {

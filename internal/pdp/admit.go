@@ -37,7 +37,7 @@ func admitTeam(shipped, team *source, o Options) error {
 	for name, m := range team.tests {
 		errs = append(errs, admitTests(m, name, known))
 	}
-	errs = append(errs, admitData(shipped, team, o.Replace))
+	errs = append(errs, admitData(team, o.Replace))
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func admitTests(m *ast.Module, file string, known []string) error {
 	return nil
 }
 
-func admitData(shipped, team *source, replace bool) error {
+func admitData(team *source, replace bool) error {
 	value, found := team.data["sluice"]
 	if !found {
 		return nil
@@ -112,7 +112,9 @@ func makeRoom(shipped, team *source) {
 	}
 	object, _ := team.data["sluice"].(map[string]any)
 	if _, found := object["tables"]; found {
-		delete(shipped.data["sluice"].(map[string]any), "tables")
+		if ours, ok := shipped.data["sluice"].(map[string]any); ok {
+			delete(ours, "tables")
+		}
 	}
 }
 

@@ -167,7 +167,7 @@ func prepareRaw(t testing.TB, question string) rego.PreparedEvalQuery {
 		t.Fatal(err)
 	}
 	data := map[string]any{"sluice": map[string]any{"tables": tables}}
-	options = append(options, rego.Store(inmem.NewFromObject(data)))
+	options = append(options, rego.Store(inmem.NewFromObjectWithOpts(data, inmem.OptReturnASTValuesOnRead(true))))
 	query, err := rego.New(options...).PrepareForEval(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -180,6 +180,7 @@ type differential struct {
 	engine            *pdp.Engine
 	decision, failing rego.PreparedEvalQuery
 	answers           sync.Map // of decision, by input
+	snapshots         sync.Map // by the text of the records
 
 	mu        sync.Mutex
 	gates     map[int]int    // how many states each gate decided; 0 is none, an allow
@@ -199,6 +200,9 @@ func (d *differential) compare(ctx context.Context, c generated, closely bool) {
 		d.note(c, "the engine cannot read it: %v", err)
 		return
 	}
+	// As in the gateway, equal records are one snapshot with one classification.
+	joined, _ := d.snapshots.LoadOrStore(f.stored, q.View.Snapshot)
+	q.View.Snapshot = joined.(*authz.Snapshot)
 	want, gate := judge(f)
 	d.compareEngine(ctx, c, want, q)
 	input, err := pdp.PrintInput(q)

@@ -494,6 +494,11 @@ var jointGroups = []group{
 	several(1, "times before 1677 that do not", obj{
 		"now": "1500-01-01T00:00:01Z", "records.lease.expiresAt": "1500-01-01T00:00:00Z", "request.principal.expiresAt": nil,
 	}),
+	several(1, "no provider, an empty one in the metadata", obj{"records.lease.provider": nil, "records.lease.metadata.provider": ""}),
+	several(1, "no provider, a number in the metadata", obj{"records.lease.provider": nil, "records.lease.metadata.provider": 7}),
+	several(1, "expiries that are no times, long ago", obj{
+		"now": "0000-01-01T00:00:00Z", "records.lease.expiresAt": nil, "request.principal.expiresAt": "soon",
+	}),
 	several(6, "admit", obj{"phase": "admit", "openedGeneration": "g4"}),
 	several(6, "recheck", obj{"phase": "recheck", "openedGeneration": "g4"}),
 	several(4, "recheck, another generation", obj{"phase": "recheck", "openedGeneration": "g3"}),

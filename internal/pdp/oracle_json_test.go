@@ -41,6 +41,14 @@ func (n *node) is(k kind) bool { return n != nil && n.kind == k }
 // set says whether the value is there: absent and null mean the same.
 func (n *node) set() bool { return n != nil && n.kind != absent && n.kind != null }
 
+// text is the value's JSON text, "" when it is absent.
+func (n *node) text() string {
+	if n == nil {
+		return ""
+	}
+	return string(n.raw)
+}
+
 func (n *node) isTrue() bool  { return n.is(boolean) && string(n.raw) == "true" }
 func (n *node) isFalse() bool { return n.is(boolean) && string(n.raw) == "false" }
 

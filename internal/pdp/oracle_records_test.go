@@ -27,6 +27,7 @@ type facts struct {
 	lease, environment, plugin, worker, control, live *node
 
 	malformed []string
+	stored    string // the text of the records and of the lease's key
 }
 
 // readCase decodes one line of `gateway eval`.
@@ -57,6 +58,7 @@ func readCase(line []byte) (*facts, error) {
 		f.capability = capability.str
 	}
 	f.join(request.at("leaseId"), c.at("records"), c.at("live"))
+	f.stored = request.at("leaseId").text() + c.at("records").text()
 	return f, nil
 }
 

@@ -115,7 +115,7 @@ func (s *Survey) unasked(compiler *ast.Compiler, team map[string]*ast.Module) {
 // used says whether a rule of another name rests on r.
 func used(compiler *ast.Compiler, r *ast.Rule) bool {
 	for node := range compiler.Graph.Dependents(r) {
-		if other, ok := node.(*ast.Rule); ok && !other.Path().Equal(r.Path()) {
+		if other, ok := node.(*ast.Rule); ok && !other.Ref().GroundPrefix().Equal(r.Ref().GroundPrefix()) {
 			return true
 		}
 	}

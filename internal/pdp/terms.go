@@ -29,13 +29,6 @@ var (
 	phaseRecheck = ast.StringTerm(string(authz.Recheck))
 )
 
-func boolean(b bool) *ast.Term {
-	if b {
-		return yes
-	}
-	return no
-}
-
 func number(n int64) *ast.Term {
 	return ast.NewTerm(ast.Number(strconv.FormatInt(n, 10)))
 }

@@ -197,7 +197,7 @@ func (x *exchange) roundTrip(ctx context.Context, ch *channel.Channel, d authz.D
 		}
 		return nil, &refused
 	}
-	response, err := x.send(ctx, ch, worker, d)
+	response, err := x.send(ctx, ch, worker, d) //nolint:bodyclose // answer.close does
 	if err != nil {
 		_ = worker.Close()
 		refused := x.workerRefusal(ch, err)

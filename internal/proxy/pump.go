@@ -170,7 +170,7 @@ func (f *frameFollower) whole(b []byte, limit int) (int, error) {
 		switch {
 		case size == 0: // the header is not all there
 			return f.advance(b[:n])
-		case h.length < 0, int64(size)+h.length > int64(limit): // refused, or passes as it comes
+		case h.length < 0, h.length > int64(limit-size): // refused, or passes as it comes; a sum could overflow
 			return f.advance(b)
 		case int64(n+size)+h.length > int64(len(b)):
 			return f.advance(b[:n])

@@ -72,7 +72,8 @@ func stampOf(key Key, info fs.FileInfo, start time.Time) stamp {
 		young: !info.ModTime().Before(start.Add(-racy)),
 	}
 	if sys, ok := info.Sys().(*syscall.Stat_t); ok {
-		st.dev, st.ino, st.changed = uint64(sys.Dev), sys.Ino, inodeChanged(sys)
+		st.dev, st.ino, st.changed = uint64(sys.Dev), //nolint:unconvert // 32 bits on other systems
+			sys.Ino, inodeChanged(sys)
 	}
 	return st
 }

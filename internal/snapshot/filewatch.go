@@ -138,12 +138,12 @@ func (w *fileWatch) follow() {
 	now := map[string]watched{}
 	dir := w.store.opt.Dir
 	add := func(path string, as watched) {
-		real, err := filepath.EvalSymlinks(path)
+		target, err := filepath.EvalSymlinks(path)
 		if err != nil {
 			return
 		}
-		if as.info, err = os.Stat(real); err == nil {
-			now[real] = as
+		if as.info, err = os.Stat(target); err == nil {
+			now[target] = as
 		}
 	}
 	if abs, err := filepath.Abs(dir); err == nil {

@@ -26,7 +26,6 @@ type respMessage struct {
 	kind byte   // '+', '-', '>' for an invalidation, '?' for another push, else RESP3's own
 	text string // of '+' and '-'
 	all  bool   // of '>': any key may have changed
-	keys []string
 	// value is an answer that is neither '+', '-' nor a push, when answers are
 	// kept.
 	value respValue

@@ -165,7 +165,8 @@ func (s *Links) request(ctx context.Context, t Target, accept string) (*answer, 
 }
 
 func (a *answer) exchange(s *Links, t Target, accept, token string) error {
-	request, err := http.NewRequest(http.MethodGet, "http://"+t.Authority()+s.o.ProbePath, nil)
+	request, err := http.NewRequest(http.MethodGet, //nolint:noctx // the connection's deadline ends it
+		"http://"+t.Authority()+s.o.ProbePath, nil)
 	if err != nil {
 		return err
 	}
@@ -182,7 +183,7 @@ func (a *answer) exchange(s *Links, t Target, accept, token string) error {
 	limit := &io.LimitedReader{R: a.conn, N: maxHead}
 	reader := bufio.NewReader(limit)
 	for range 5 { // answers of the 1xx class say nothing yet
-		a.response, err = http.ReadResponse(reader, request)
+		a.response, err = http.ReadResponse(reader, request) //nolint:bodyclose // the connection is closed with the answer
 		if err != nil {
 			return err
 		}

@@ -20,7 +20,7 @@ type Server struct {
 // Listen takes the socket at address, "127.0.0.1:0" being any free port.
 // Connections wait until Run accepts them.
 func Listen(address string, w *Worker) (*Server, error) {
-	listener, err := net.Listen("tcp", address)
+	listener, err := net.Listen("tcp", address) //nolint:noctx // nothing to wait for
 	if err != nil {
 		return nil, fmt.Errorf("listen for the sample worker: %w", err)
 	}
