@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -151,7 +153,7 @@ func TestASilentChannelOutlivesTheHandshakesTimeOutAndIsJudgedAgain(t *testing.T
 	}
 }
 
-// held is what this process holds on its heap.
+// heap is what this process holds on its heap.
 func heap() uint64 {
 	var m runtime.MemStats
 	runtime.GC()
@@ -305,7 +307,11 @@ func TestAGRPCStatusArrivesAsItWasSent(t *testing.T) {
 		for range 20 {
 			want, wantTail := call(direct)
 			got, tail := call(through)
-			if !proto.Equal(status.Convert(got).Proto(), status.Convert(want).Proto()) || fmt.Sprint(tail) != fmt.Sprint(wantTail) {
+			// The head of an answer without a body is its trailers too, and
+			// net/http's server adds to it.
+			tail.Delete("date")
+			tail.Delete("content-length")
+			if !proto.Equal(status.Convert(got).Proto(), status.Convert(want).Proto()) || !maps.EqualFunc(tail, wantTail, slices.Equal) {
 				t.Fatalf("behind %s: %v %v, directly %v %v", name, got, tail, want, wantTail)
 			}
 		}
