@@ -29,7 +29,7 @@ import (
 )
 
 const (
-	states = 22_000
+	states = 20_000
 	seed   = 1
 
 	oneInMany = 16 // of the states is looked at more closely

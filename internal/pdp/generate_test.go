@@ -452,6 +452,9 @@ var jointGroups = []group{
 	several(4, "worker by the plugin's id", obj{
 		"records.lease.pin.workerId": gone{}, "records.worker.id": "plg-a", "live.id": "plg-a",
 	}),
+	several(2, "worker by the plugin's id, null pinned", obj{
+		"records.lease.pin.workerId": nil, "records.worker.id": "plg-a", "live.id": "plg-a",
+	}),
 	several(2, "another worker everywhere", obj{
 		"records.lease.pin.workerId": "wrk-b", "records.worker.id": "wrk-b", "live.id": "wrk-b",
 	}),
