@@ -18,7 +18,7 @@ demo: build ## the main job on this machine, nothing installed (ARGS=--check to 
 	@bin/gateway demo $(ARGS)
 
 test: deps policy ## install what the tests need and run everything
-	CGO_ENABLED=1 go test -race -timeout 12m ./...
+	CGO_ENABLED=1 go test -race -timeout 20m ./...
 
 deps: ## install redis-server, gcc and a second WebSocket client where they are missing
 	@deploy/test-deps.sh
@@ -42,5 +42,5 @@ fuzz: ## every fuzz target for FUZZTIME (30s)
 bench: ## the stated sizes, as ratios measured side by side in one run
 	go test -run '^$$' -bench . -benchmem ./internal/pdp ./internal/snapshot ./internal/proxy ./cmd/gateway
 
-soak: deps ## 2,000 channels and everything that happens to them, for SOAK (10m): nothing may be lost, and nothing grow
-	SOAK=$(or $(SOAK),10m) go test -tags soak -run '^TestSoak$$' -v -timeout 24h ./cmd/gateway
+soak: deps ## 2,000 channels and everything that happens to them, for SOAK (10m), and peers that are gone: nothing may be lost, and nothing grow
+	SOAK=$(or $(SOAK),10m) go test -tags soak -parallel 4 -run '^Test(APeerThatIsGoneWithoutAWordIsFound|Soak)$$' -v -timeout 24h ./cmd/gateway

@@ -187,7 +187,7 @@ func TestASignedStoreIsOperatedAsAnother(t *testing.T) {
 		{"get", "", "get lease l", 0, lease(3, "active") + "\n", ""},
 		{"list", "", "list lease", 0, "ID  REVISION  STATUS\nl   3         active\n", ""},
 		{"control", s.sign("k.jwk", "control", "", `{"revision": 1}`), "put control", 0, "control: revision 1\n", ""},
-		{"delete of another revision", "", "delete lease l --if-revision 2", 1, "", "gateway: lease:l: the store does not hold the expected revision\n"},
+		{"delete of another revision", "", "delete lease l --if-revision 2", 1, "", "gateway: lease:l: the store does not hold the expected revision, 2 (it holds 3)\n"},
 	} {
 		if got := records(c.stdin, strings.Fields(c.args)...); got != (ran{c.code, c.stdout, c.stderr}) {
 			t.Errorf("%s: got %+v", c.name, got)

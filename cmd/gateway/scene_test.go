@@ -57,7 +57,8 @@ type scene struct {
 
 	address, probes, admin string
 
-	forget    bool // decisions are not kept
+	limit     string // shell commands before the gateway starts
+	forget    bool   // decisions are not kept
 	mu        sync.Mutex
 	decisions []event
 	log       bytes.Buffer
@@ -217,6 +218,10 @@ func (s *scene) run(config ...string) {
 	s.t.Helper()
 	s.configure(config...)
 	s.cmd = gatewayCommand(context.Background(), "serve", "-c", filepath.Join(s.dir, "gateway.yaml"))
+	if s.limit != "" {
+		s.cmd.Args = append([]string{"sh", "-c", s.limit + `exec "$0" "$@"`, s.cmd.Path}, s.cmd.Args[1:]...)
+		s.cmd.Path = "/bin/sh"
+	}
 	stdout, err := s.cmd.StdoutPipe()
 	if err != nil {
 		s.t.Fatal(err)
@@ -266,9 +271,9 @@ func (s *scene) configure(config ...string) {
 	lines := []string{
 		`listen: {address: "127.0.0.1:0"}`, `probes: {address: "127.0.0.1:0"}`, `admin: {address: "127.0.0.1:0", token_file: admin.token}`,
 		`store: {file: {dir: records}}`, `identity: {tokens_file: tokens.yaml}`,
-		`channels: {drain_delay: 100ms, drain_timeout: 5s}`,
+		`channels: {drain_delay: 100ms, drain_timeout: 5s, revocation_bound: 5s}`,
 		// The machine of a test may be busy, and is not what is tested.
-		`evaluation: {timeout: 2s}`,
+		`evaluation: {timeout: 10s}`,
 	}
 	text := ""
 	for _, line := range lines {
