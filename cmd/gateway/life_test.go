@@ -124,9 +124,9 @@ type cause struct {
 const (
 	duplexDenied = "DUPLEX_CHANNEL_CAPABILITY_DENIED"
 	// bound is revocation_bound and what a busy machine adds.
-	bound = 3 * time.Second
+	bound = 20 * time.Second
 	// clock is how far ahead an expiry lies: all channels are open by then.
-	clock = 9 * time.Second
+	clock = 30 * time.Second
 )
 
 // cause writes two leases, the first with some fields changed, and describes
@@ -279,7 +279,7 @@ var workerCauses = map[string]struct {
 	}, reason: "WORKER_UNAVAILABLE"},
 	// Ten seconds of silence are allowed.
 	"its worker freezes": {change: func(_ *life, w *workerProcess, _ sample.Document) { w.signal(syscall.SIGSTOP) },
-		reason: "WORKER_UNAVAILABLE", patience: 20 * time.Second},
+		reason: "WORKER_UNAVAILABLE", patience: 60 * time.Second},
 }
 
 func allCauses() map[string]func(*life) cause {
