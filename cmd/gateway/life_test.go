@@ -126,7 +126,7 @@ const (
 	// bound is revocation_bound and what a busy machine adds.
 	bound = 20 * time.Second
 	// clock is how far ahead an expiry lies: all channels are open by then.
-	clock = 30 * time.Second
+	clock = 15 * time.Second
 )
 
 // cause writes two leases, the first with some fields changed, and describes
