@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bufio"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -17,6 +18,10 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/net/http2"
+
+	"sluice/internal/authz"
 )
 
 // secured serves h over TLS with a certificate of its own and returns its
@@ -109,4 +114,34 @@ func TestWhoNegotiatesHTTP2CannotSpeakHTTP1(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _ = io.ReadAll(conn) // frames of HTTP/2, and the end
+}
+
+// What is announced over TLS works there: a browser believes the announcement.
+func TestAWebSocketOverHTTP2AndTLSIsAnnouncedAndWorks(t *testing.T) {
+	g := startGateway(t, echoes(t))
+	address, pool := secured(t, g.proxy)
+	conn, err := tls.Dial("tcp", address, &tls.Config{RootCAs: pool, NextProtos: []string{"h2"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := h2Over(t, conn)
+	if h.settings[http2.SettingEnableConnectProtocol] != 1 {
+		t.Fatalf("settings: %v", h.settings)
+	}
+	headers := connectHeaders("/v1/leases/lease-1/duplex")
+	headers[5] = "https"
+	h.headers(1, false, headers...)
+	if m := h.answer(1); m.PseudoValue("status") != "200" {
+		t.Fatalf("answered %v", m.Fields)
+	}
+	br := bufio.NewReader(h)
+	h.framer.WriteData(1, false, wireFrame(opBinary, true, []byte("hello")))
+	if _, payload, err := readFrame(br); err != nil || string(payload) != "hello" {
+		t.Fatalf("%q, %v", payload, err)
+	}
+	g.decides.set(denies(authz.CodeDuplexDenied))
+	g.register.LeaseChanged("lease-1")
+	if code, _ := readClose(t, br); code != 1008 {
+		t.Errorf("closed with %d", code)
+	}
 }

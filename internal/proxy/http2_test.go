@@ -278,6 +278,11 @@ func dialH2(t testing.TB, address string) *h2Client {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return h2Over(t, c)
+}
+
+func h2Over(t testing.TB, c net.Conn) *h2Client {
+	t.Helper()
 	t.Cleanup(func() { c.Close() })
 	c.SetDeadline(time.Now().Add(20 * time.Second))
 	io.WriteString(c, http2.ClientPreface)
