@@ -9,9 +9,8 @@ import (
 	"encoding/json"
 	"flag"
 	"os"
-	"testing"
-
 	"sluice/internal/pdp"
+	"testing"
 )
 
 var update = flag.Bool("update", false, "rewrite vectors.json")

@@ -11,6 +11,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sluice/internal/authz"
+	"sluice/internal/channel"
+	"sluice/internal/proxy"
 	"strconv"
 	"strings"
 	"sync"
@@ -18,10 +21,6 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/trace/noop"
-
-	"sluice/internal/authz"
-	"sluice/internal/channel"
-	"sluice/internal/proxy"
 )
 
 // benchGateway is a gateway in this process, and the address of the same data

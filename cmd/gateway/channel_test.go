@@ -1,11 +1,10 @@
 package main
 
 import (
+	"sluice/internal/worker/sample"
 	"strings"
 	"testing"
 	"time"
-
-	"sluice/internal/worker/sample"
 )
 
 func TestAGrantedChannelEchoes(t *testing.T) {

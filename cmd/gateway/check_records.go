@@ -9,9 +9,8 @@ import (
 	"io"
 	"maps"
 	"slices"
-	"strings"
-
 	"sluice/internal/authz"
+	"strings"
 )
 
 // What a well-formed record may hold. Nothing here is refused, for the gates

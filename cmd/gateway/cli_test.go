@@ -11,14 +11,13 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"sluice/internal/authz"
+	"sluice/internal/identity"
+	"sluice/internal/pdp"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
-	"sluice/internal/authz"
-	"sluice/internal/identity"
-	"sluice/internal/pdp"
 )
 
 // ran is what a command did.
@@ -44,8 +43,10 @@ func runOK(t *testing.T, args ...string) string {
 }
 
 func TestEveryCommandHasHelp(t *testing.T) {
-	commands := []string{"", "serve", "demo", "init", "check", "test", "eval", "records", "records put", "records get",
-		"records delete", "records list", "records sign", "records verify", "records keygen", "token", "token new", "channels list", "channels close", "version"}
+	commands := []string{
+		"", "serve", "demo", "init", "check", "test", "eval", "records", "records put", "records get",
+		"records delete", "records list", "records sign", "records verify", "records keygen", "token", "token new", "channels list", "channels close", "version",
+	}
 	for _, c := range commands {
 		got := runWith(t, "", append(strings.Fields(c), "--help")...)
 		if got.code != exitFine || got.stderr != "" || !strings.HasPrefix(got.stdout, "Usage: gateway") {

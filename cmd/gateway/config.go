@@ -1,9 +1,8 @@
 package main
 
 import (
-	"time"
-
 	"sluice/internal/authz"
+	"time"
 )
 
 // Config is the whole configuration: what the file, the overrides and the

@@ -1,9 +1,8 @@
 package main
 
 import (
-	"time"
-
 	"sluice/internal/authz"
+	"time"
 )
 
 // defaultConfig is what holds where nothing is said: loopback listeners, the

@@ -2,9 +2,8 @@ package main
 
 import (
 	"fmt"
-	"strconv"
-
 	"sluice/internal/snapshot"
+	"strconv"
 )
 
 // Limit is one bound that holds.

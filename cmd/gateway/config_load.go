@@ -6,9 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"strings"
-
 	"sluice/internal/strictyaml"
+	"strings"
 )
 
 // maxConfigBytes bounds the configuration file.

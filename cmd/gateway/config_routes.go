@@ -5,12 +5,11 @@ import (
 	"net/netip"
 	"regexp"
 	"slices"
-	"strconv"
-	"strings"
-
 	"sluice/internal/authz"
 	"sluice/internal/snapshot"
 	"sluice/internal/worker"
+	"strconv"
+	"strings"
 )
 
 // leaseSegment stands in a route's path where the lease id is.

@@ -12,14 +12,13 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"sluice/internal/authz"
+	"sluice/internal/worker/sample"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/coder/websocket"
-
-	"sluice/internal/authz"
-	"sluice/internal/worker/sample"
 )
 
 type demoCommand struct {

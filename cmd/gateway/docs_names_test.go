@@ -11,12 +11,11 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
-	"strings"
-	"testing"
-
 	"sluice/internal/authz"
 	"sluice/internal/decisionlog"
 	"sluice/internal/worker"
+	"strings"
+	"testing"
 )
 
 // What the documents say of names is held against the program here.

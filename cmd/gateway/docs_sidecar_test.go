@@ -19,6 +19,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"sluice/internal/snapshot/redistest"
 	"strings"
 	"syscall"
 	"testing"
@@ -26,8 +27,6 @@ import (
 
 	"github.com/coder/websocket"
 	"github.com/goccy/go-yaml"
-
-	"sluice/internal/snapshot/redistest"
 )
 
 // manifest is what the tests look at of a Kubernetes object.

@@ -7,10 +7,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"time"
-
 	"sluice/internal/authz"
 	"sluice/internal/pdp"
+	"time"
 )
 
 type evalCommand struct {

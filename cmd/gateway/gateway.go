@@ -9,13 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"sync"
-	"syscall"
-	"time"
-
-	"go.opentelemetry.io/otel/trace"
-	"golang.org/x/sync/errgroup"
-
 	"sluice/internal/authz"
 	"sluice/internal/channel"
 	"sluice/internal/decisionlog"
@@ -24,6 +17,12 @@ import (
 	"sluice/internal/proxy"
 	"sluice/internal/snapshot"
 	"sluice/internal/worker"
+	"sync"
+	"syscall"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+	"golang.org/x/sync/errgroup"
 )
 
 // gateway is every part of a running gateway, wired in the order in which a

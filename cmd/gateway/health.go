@@ -3,12 +3,11 @@ package main
 import (
 	"encoding/json"
 	"net/http"
+	"sluice/internal/snapshot"
 	"strings"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-
-	"sluice/internal/snapshot"
 )
 
 // health answers the probes. Liveness depends on nothing; readiness on policy

@@ -10,10 +10,9 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"sluice/internal/worker"
 	"strings"
 	"time"
-
-	"sluice/internal/worker"
 )
 
 type initCommand struct {

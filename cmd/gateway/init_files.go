@@ -2,9 +2,8 @@ package main
 
 import (
 	"fmt"
-	"strings"
-
 	"sluice/internal/worker"
+	"strings"
 )
 
 // The ids of what init writes.

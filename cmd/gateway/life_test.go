@@ -7,6 +7,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sluice/internal/authz"
+	"sluice/internal/worker/sample"
+	"sluice/policies"
 	"strings"
 	"sync"
 	"syscall"
@@ -14,10 +17,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-
-	"sluice/internal/authz"
-	"sluice/internal/worker/sample"
-	"sluice/policies"
 )
 
 // life is a gateway with workers that are processes and records in a real
@@ -278,8 +277,10 @@ var workerCauses = map[string]struct {
 		w.tell(order{Do: "drop"})
 	}, reason: "WORKER_UNAVAILABLE"},
 	// Ten seconds of silence are allowed.
-	"its worker freezes": {change: func(_ *life, w *workerProcess, _ sample.Document) { w.signal(syscall.SIGSTOP) },
-		reason: "WORKER_UNAVAILABLE", patience: 60 * time.Second},
+	"its worker freezes": {
+		change: func(_ *life, w *workerProcess, _ sample.Document) { w.signal(syscall.SIGSTOP) },
+		reason: "WORKER_UNAVAILABLE", patience: 60 * time.Second,
+	},
 }
 
 func allCauses() map[string]func(*life) cause {

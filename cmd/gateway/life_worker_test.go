@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"sluice/internal/worker/sample"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,8 +21,6 @@ import (
 
 	"google.golang.org/grpc"
 	testpb "google.golang.org/grpc/interop/grpc_testing"
-
-	"sluice/internal/worker/sample"
 )
 
 // workerProcess is a sandbox worker in a process of its own: one port with its

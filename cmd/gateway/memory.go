@@ -46,8 +46,11 @@ type heapReading struct {
 // read reads and returns what was allocated since it was last called.
 func (h *heapReading) read() uint64 {
 	samples := []runtimemetrics.Sample{
-		{Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/heap/live:bytes"},
-		{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/unused:bytes"}, {Name: "/memory/classes/heap/free:bytes"},
+		{Name: "/gc/heap/allocs:bytes"},
+		{Name: "/gc/heap/live:bytes"},
+		{Name: "/memory/classes/heap/objects:bytes"},
+		{Name: "/memory/classes/heap/unused:bytes"},
+		{Name: "/memory/classes/heap/free:bytes"},
 	}
 	runtimemetrics.Read(samples)
 	before := h.allocated

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sluice/internal/authz"
+	"sluice/internal/channel"
 	"sync"
 	"time"
 
@@ -13,9 +15,6 @@ import (
 	otelprometheus "go.opentelemetry.io/otel/exporters/prometheus"
 	"go.opentelemetry.io/otel/metric"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
-
-	"sluice/internal/authz"
-	"sluice/internal/channel"
 )
 
 // metrics are the gateway's OpenTelemetry instruments, shown in Prometheus

@@ -6,10 +6,9 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"text/tabwriter"
-
 	"sluice/internal/authz"
 	"sluice/internal/snapshot"
+	"text/tabwriter"
 )
 
 type recordsCommand struct {

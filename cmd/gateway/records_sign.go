@@ -8,12 +8,11 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"sluice/internal/authz"
+	"sluice/internal/snapshot"
 	"strconv"
 	"strings"
 	"time"
-
-	"sluice/internal/authz"
-	"sluice/internal/snapshot"
 )
 
 type recordsSignCommand struct {

@@ -7,13 +7,12 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"strings"
-	"testing"
-	"time"
-
 	"sluice/internal/authz"
 	"sluice/internal/snapshot"
 	"sluice/internal/worker/sample"
+	"strings"
+	"testing"
+	"time"
 )
 
 // signer is somebody who signs records with keys that the command made.

@@ -4,11 +4,10 @@ import (
 	"context"
 	"fmt"
 	"os/exec"
+	"sluice/internal/snapshot/redistest"
 	"strings"
 	"testing"
 	"time"
-
-	"sluice/internal/snapshot/redistest"
 )
 
 // redisScene is a scene whose records are in a real Redis.

@@ -14,6 +14,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sluice/internal/authz"
+	"sluice/internal/worker/sample"
 	"strings"
 	"sync"
 	"syscall"
@@ -21,9 +23,6 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
-
-	"sluice/internal/authz"
-	"sluice/internal/worker/sample"
 )
 
 // The test binary is the gateway too, and a worker: a scene runs each as a

@@ -8,14 +8,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sluice/internal/worker/sample"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/coder/websocket"
-
-	"sluice/internal/worker/sample"
 )
 
 func TestATermDrains(t *testing.T) {

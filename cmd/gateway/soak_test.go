@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"sluice/internal/snapshot/redistest"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,8 +20,6 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
-
-	"sluice/internal/snapshot/redistest"
 )
 
 // soak is a gateway under everything that happens to one in a day, for as long

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-
 	"sluice/internal/authz"
 	"sluice/internal/snapshot"
 )

@@ -7,14 +7,13 @@ import (
 	"net/http"
 	"path/filepath"
 	"slices"
+	"sluice/internal/snapshot/redistest"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/coder/websocket"
 	"github.com/redis/go-redis/v9"
-
-	"sluice/internal/snapshot/redistest"
 )
 
 // faultScene is a gateway over a Redis that things happen to, with two leases:

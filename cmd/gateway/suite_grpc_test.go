@@ -77,11 +77,23 @@ var interopCases = []struct {
 	name  string
 	times int
 }{
-	{"empty_unary", 3}, {"large_unary", 3}, {"client_streaming", 3}, {"server_streaming", 3}, {"ping_pong", 3}, {"empty_stream", 3},
-	{"timeout_on_sleeping_server", 3}, {"cancel_after_begin", 3}, {"cancel_after_first_response", 3},
-	{"status_code_and_message", 10}, {"special_status_message", 25}, {"custom_metadata", 3},
-	{"unimplemented_method", 25}, {"unimplemented_service", 25},
-	{"rpc_soak", 1}, {"channel_soak", 1}, {"orca_per_rpc", 1},
+	{"empty_unary", 3},
+	{"large_unary", 3},
+	{"client_streaming", 3},
+	{"server_streaming", 3},
+	{"ping_pong", 3},
+	{"empty_stream", 3},
+	{"timeout_on_sleeping_server", 3},
+	{"cancel_after_begin", 3},
+	{"cancel_after_first_response", 3},
+	{"status_code_and_message", 10},
+	{"special_status_message", 25},
+	{"custom_metadata", 3},
+	{"unimplemented_method", 25},
+	{"unimplemented_service", 25},
+	{"rpc_soak", 1},
+	{"channel_soak", 1},
+	{"orca_per_rpc", 1},
 }
 
 // interopRoutes are one route for each method: a call that takes one message

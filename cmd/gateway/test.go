@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"sluice/internal/pdp"
+	"sluice/policies"
 	"strings"
 	"time"
 
@@ -17,9 +19,6 @@ import (
 	"github.com/open-policy-agent/opa/v1/storage"
 	"github.com/open-policy-agent/opa/v1/tester"
 	"github.com/open-policy-agent/opa/v1/topdown"
-
-	"sluice/internal/pdp"
-	"sluice/policies"
 )
 
 type testCommand struct {

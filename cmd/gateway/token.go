@@ -6,12 +6,11 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
+	"sluice/internal/authz"
+	"sluice/internal/identity"
 	"strconv"
 	"strings"
 	"time"
-
-	"sluice/internal/authz"
-	"sluice/internal/identity"
 )
 
 type tokenCommand struct {

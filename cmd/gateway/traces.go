@@ -4,14 +4,13 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"sluice/internal/authz"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
-
-	"sluice/internal/authz"
 )
 
 // newTracing returns the tracer and what flushes it at the end. Without a

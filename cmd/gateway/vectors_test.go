@@ -6,12 +6,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"sluice/internal/authz"
+	"sluice/internal/worker/sample"
 	"strings"
 	"testing"
 	"time"
-
-	"sluice/internal/authz"
-	"sluice/internal/worker/sample"
 )
 
 // vector is one case of policy_test/decision.jsonl with its answer.

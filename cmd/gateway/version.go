@@ -4,10 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"runtime/debug"
+	"sluice/internal/pdp"
 
 	opa "github.com/open-policy-agent/opa/v1/version"
-
-	"sluice/internal/pdp"
 )
 
 // release and commit are set by the linker (-X main.release=1.2.3); without

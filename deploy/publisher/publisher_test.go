@@ -9,16 +9,15 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"sluice/internal/authz"
+	"sluice/internal/snapshot"
+	"sluice/internal/snapshot/redistest"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
-
-	"sluice/internal/authz"
-	"sluice/internal/snapshot"
-	"sluice/internal/snapshot/redistest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -275,8 +274,12 @@ func TestWhatIsNoChangeStopsTheSource(t *testing.T) {
 
 func TestAnIDThatIsNoneNamesNoFile(t *testing.T) {
 	for _, c := range []change{
-		{Table: "leases", ID: "../../etc/x", Version: 1}, {Table: "leases", Version: 1}, {Table: "settings", ID: "x", Version: 1},
-		{Table: "users", ID: "x", Version: 1}, {Table: "leases", ID: "x", Version: -1}, {Table: "leases", ID: "a:b", Version: 1},
+		{Table: "leases", ID: "../../etc/x", Version: 1},
+		{Table: "leases", Version: 1},
+		{Table: "settings", ID: "x", Version: 1},
+		{Table: "users", ID: "x", Version: 1},
+		{Table: "leases", ID: "x", Version: -1},
+		{Table: "leases", ID: "a:b", Version: 1},
 	} {
 		if k, text, err := record(c); k != (key{}) || text != nil || err == nil {
 			t.Errorf("%+v became %v %s", c, k, text)

@@ -1,11 +1,10 @@
 package channel
 
 import (
+	"sluice/internal/authz"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"sluice/internal/authz"
 )
 
 // Flow counts one direction of a channel. It is safe for concurrent use.

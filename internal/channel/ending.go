@@ -1,9 +1,8 @@
 package channel
 
 import (
-	"time"
-
 	"sluice/internal/authz"
+	"time"
 )
 
 // Why is the cause of a channel's end: a closed set, a label of

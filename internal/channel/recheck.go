@@ -2,10 +2,9 @@ package channel
 
 import (
 	"context"
+	"sluice/internal/authz"
 	"sync"
 	"time"
-
-	"sluice/internal/authz"
 )
 
 // LeaseChanged has the channels of a lease judged again. Like its siblings it

@@ -4,11 +4,10 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"sluice/internal/authz"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"sluice/internal/authz"
 )
 
 // Authorizer is the one path to a decision; *authz.Authorizer.

@@ -3,6 +3,7 @@ package channel
 import (
 	"context"
 	"log/slog"
+	"sluice/internal/authz"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -10,8 +11,6 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
-
-	"sluice/internal/authz"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

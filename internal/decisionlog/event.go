@@ -3,11 +3,10 @@ package decisionlog
 import (
 	"net/http"
 	"slices"
-	"strings"
-	"time"
-
 	"sluice/internal/authz"
 	"sluice/internal/channel"
+	"strings"
+	"time"
 )
 
 // The paths that records are filed under. OPA's receivers tell events apart

@@ -6,11 +6,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"sync/atomic"
-	"time"
-
 	"sluice/internal/authz"
 	"sluice/internal/channel"
+	"sync/atomic"
+	"time"
 )
 
 // Options are what a Log is made of.

@@ -3,9 +3,8 @@ package decisionlog
 import (
 	"context"
 	"os"
-	"testing"
-
 	"sluice/internal/authz"
+	"testing"
 )
 
 // A pipe that nobody reads fills up, and blocks whoever writes into it.

@@ -5,9 +5,8 @@ import (
 	"maps"
 	"net/http"
 	"slices"
-	"strings"
-
 	"sluice/internal/authz"
+	"strings"
 )
 
 // MaxToken bounds a bearer token, in bytes; a longer one is no credential.

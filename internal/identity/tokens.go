@@ -6,11 +6,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sluice/internal/authz"
 	"sync"
 	"sync/atomic"
 	"weak"
-
-	"sluice/internal/authz"
 )
 
 // MethodToken is the Method of a principal that an API token stands for.

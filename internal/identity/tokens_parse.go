@@ -5,11 +5,10 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"strings"
-	"time"
-
 	"sluice/internal/authz"
 	"sluice/internal/strictyaml"
+	"strings"
+	"time"
 )
 
 // maxTokensFile bounds the tokens file: some twenty thousand entries.

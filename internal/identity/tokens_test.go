@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"sluice/internal/authz"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -13,8 +14,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-
-	"sluice/internal/authz"
 )
 
 func TestAnEntryBecomesAPrincipal(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime/debug"
 	"slices"
+	"sluice/internal/authz"
 	"testing"
 	"time"
 
@@ -14,8 +15,6 @@ import (
 	"github.com/open-policy-agent/opa/v1/rego"
 	"github.com/open-policy-agent/opa/v1/storage/inmem"
 	"github.com/open-policy-agent/opa/v1/topdown"
-
-	"sluice/internal/authz"
 )
 
 // benchQuestion is the named vector as a question, with the headers of a

@@ -7,10 +7,9 @@ import (
 	"net/http"
 	"net/textproto"
 	"slices"
-	"time"
-
 	"sluice/internal/authz"
 	"sluice/internal/snapshot"
+	"time"
 )
 
 // ReadCase reads one case of `gateway eval`, a JSON object on one line, as a

@@ -2,12 +2,11 @@ package pdp_test
 
 import (
 	"slices"
+	"sluice/internal/authz"
+	"sluice/internal/pdp"
 	"strings"
 	"testing"
 	"time"
-
-	"sluice/internal/authz"
-	"sluice/internal/pdp"
 )
 
 func TestWhatIsNoCaseIsRefused(t *testing.T) {

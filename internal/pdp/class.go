@@ -2,9 +2,8 @@ package pdp
 
 import (
 	"slices"
-	"strings"
-
 	"sluice/internal/authz"
+	"strings"
 )
 
 // Class names what the active policy set can see of a request besides its

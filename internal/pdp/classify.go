@@ -1,11 +1,10 @@
 package pdp
 
 import (
+	"sluice/internal/authz"
 	"sync/atomic"
 
 	"github.com/open-policy-agent/opa/v1/ast"
-
-	"sluice/internal/authz"
 )
 
 // kept is what a snapshot keeps: the classification that one policy set gave

@@ -1,12 +1,11 @@
 package pdp
 
 import (
+	"sluice/internal/authz"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
-
-	"sluice/internal/authz"
 )
 
 func TestExpiriesAreExactWhereverTheyLie(t *testing.T) {

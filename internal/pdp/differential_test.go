@@ -12,6 +12,10 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
+	"sluice/internal/authz"
+	"sluice/internal/pdp"
+	"sluice/internal/snapshot"
+	"sluice/policies"
 	"strings"
 	"sync"
 	"testing"
@@ -21,11 +25,6 @@ import (
 	"github.com/open-policy-agent/opa/v1/rego"
 	"github.com/open-policy-agent/opa/v1/storage/inmem"
 	"github.com/open-policy-agent/opa/v1/util"
-
-	"sluice/internal/authz"
-	"sluice/internal/pdp"
-	"sluice/internal/snapshot"
-	"sluice/policies"
 )
 
 const (

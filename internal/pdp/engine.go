@@ -5,10 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sluice/internal/authz"
 	"sync"
 	"sync/atomic"
-
-	"sluice/internal/authz"
 )
 
 // Engine is the authz.Policy that asks Rego. Its methods are safe for

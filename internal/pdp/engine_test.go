@@ -5,14 +5,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sluice/internal/authz"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"sluice/internal/authz"
 )
 
 // start is an engine with a policy set, at work until the test ends.

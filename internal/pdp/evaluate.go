@@ -2,14 +2,13 @@ package pdp
 
 import (
 	"context"
+	"sluice/internal/authz"
 	"time"
 
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/metrics"
 	"github.com/open-policy-agent/opa/v1/storage"
 	"github.com/open-policy-agent/opa/v1/topdown"
-
-	"sluice/internal/authz"
 )
 
 // resultVar is the variable that a question binds its answer to.
@@ -98,6 +97,7 @@ var errNotFound = &storage.Error{Code: storage.NotFoundErr, Message: "no such do
 func (noStore) NewTransaction(context.Context, ...storage.TransactionParams) (storage.Transaction, error) {
 	return nil, nil
 }
+
 func (noStore) Read(context.Context, storage.Transaction, storage.Path) (any, error) {
 	return nil, errNotFound
 }

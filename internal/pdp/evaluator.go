@@ -4,11 +4,10 @@ import (
 	"context"
 	"fmt"
 	"runtime/debug"
+	"sluice/internal/authz"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"sluice/internal/authz"
 )
 
 // asked says what a job is to find out.

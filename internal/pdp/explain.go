@@ -4,11 +4,10 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sluice/internal/authz"
 	"strings"
 
 	"github.com/open-policy-agent/opa/v1/ast"
-
-	"sluice/internal/authz"
 )
 
 // Explanation says how a decision came about.

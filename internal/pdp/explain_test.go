@@ -3,10 +3,9 @@ package pdp
 import (
 	"encoding/json"
 	"slices"
+	"sluice/internal/authz"
 	"testing"
 	"time"
-
-	"sluice/internal/authz"
 )
 
 func TestAnExplanationNamesEveryGateAndWhatItLookedAt(t *testing.T) {

@@ -3,10 +3,9 @@ package pdp
 import (
 	"os"
 	"path/filepath"
+	"sluice/internal/authz"
 	"testing"
 	"time"
-
-	"sluice/internal/authz"
 )
 
 // soon is the time in which a changed directory must be followed.

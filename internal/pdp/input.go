@@ -2,11 +2,10 @@ package pdp
 
 import (
 	"fmt"
+	"sluice/internal/authz"
 	"time"
 
 	"github.com/open-policy-agent/opa/v1/ast"
-
-	"sluice/internal/authz"
 )
 
 var (

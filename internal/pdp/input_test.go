@@ -4,13 +4,12 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"sluice/internal/authz"
+	"sluice/policies"
 	"testing"
 	"time"
 
 	"github.com/open-policy-agent/opa/v1/ast"
-
-	"sluice/internal/authz"
-	"sluice/policies"
 )
 
 type schema struct {

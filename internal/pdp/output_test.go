@@ -2,13 +2,12 @@ package pdp
 
 import (
 	"encoding/json"
+	"sluice/internal/authz"
+	"sluice/policies"
 	"testing"
 
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/util"
-
-	"sluice/internal/authz"
-	"sluice/policies"
 )
 
 func mustAsk(t testing.TB, s *policySet, input *ast.Term) *ast.Term {

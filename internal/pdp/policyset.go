@@ -6,12 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sluice/internal/authz"
+	"sluice/policies"
 	"strings"
 
 	"github.com/open-policy-agent/opa/v1/ast"
-
-	"sluice/internal/authz"
-	"sluice/policies"
 )
 
 // The questions that are asked, and no others.

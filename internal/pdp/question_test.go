@@ -1,9 +1,8 @@
 package pdp
 
 import (
-	"testing"
-
 	"sluice/internal/authz"
+	"testing"
 )
 
 // question is the named vector as a question.

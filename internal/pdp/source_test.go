@@ -7,11 +7,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sluice/policies"
 	"strings"
 	"testing"
 	"time"
-
-	"sluice/policies"
 )
 
 // files are a directory's, by name.

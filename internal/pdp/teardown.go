@@ -1,9 +1,9 @@
 package pdp
 
 import (
-	"github.com/open-policy-agent/opa/v1/ast"
-
 	"sluice/internal/authz"
+
+	"github.com/open-policy-agent/opa/v1/ast"
 )
 
 // tearDown asks whether a teardown is worth an attempt now. It reads the

@@ -5,12 +5,11 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"sluice/internal/authz"
 	"strconv"
 
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/util"
-
-	"sluice/internal/authz"
 )
 
 // Terms that many inputs share. They are immutable.

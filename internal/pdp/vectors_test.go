@@ -4,11 +4,10 @@ import (
 	"bufio"
 	"encoding/json"
 	"os"
-	"testing"
-	"time"
-
 	"sluice/internal/authz"
 	"sluice/internal/pdp"
+	"testing"
+	"time"
 )
 
 // vector is one line of the vectors under policy_test.

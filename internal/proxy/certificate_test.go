@@ -15,13 +15,12 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"sluice/internal/authz"
 	"sync"
 	"testing"
 	"time"
 
 	"golang.org/x/net/http2"
-
-	"sluice/internal/authz"
 )
 
 // secured serves h over TLS with a certificate of its own and returns its

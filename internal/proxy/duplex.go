@@ -6,12 +6,11 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"sluice/internal/authz"
+	"sluice/internal/channel"
 	"strconv"
 	"sync"
 	"time"
-
-	"sluice/internal/authz"
-	"sluice/internal/channel"
 )
 
 // duplex dials the worker, has its answer to the upgrade checked and admitted,

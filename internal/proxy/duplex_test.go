@@ -5,12 +5,11 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"sluice/internal/authz"
+	"sluice/internal/channel"
 	"strings"
 	"testing"
 	"time"
-
-	"sluice/internal/authz"
-	"sluice/internal/channel"
 )
 
 // echoes answers every byte behind its 101 with the same byte.

@@ -9,13 +9,12 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"sluice/internal/authz"
+	"sluice/internal/channel"
 	"time"
 
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
-
-	"sluice/internal/authz"
-	"sluice/internal/channel"
 )
 
 // exchange is one request on its way through the gateway.

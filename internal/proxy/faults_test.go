@@ -13,6 +13,8 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"sluice/internal/authz"
+	"sluice/internal/channel"
 	"strings"
 	"testing"
 	"time"
@@ -25,9 +27,6 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
-
-	"sluice/internal/authz"
-	"sluice/internal/channel"
 )
 
 // Faults that users of neighbouring gateways have reported, shown on real

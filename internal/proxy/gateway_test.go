@@ -8,15 +8,14 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sluice/internal/authz"
+	"sluice/internal/channel"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"go.opentelemetry.io/otel/trace/noop"
-
-	"sluice/internal/authz"
-	"sluice/internal/channel"
 )
 
 // decides answers every question with what it holds: the real decision is

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"sluice/internal/authz"
+	"sluice/internal/channel"
 	"strconv"
 	"strings"
 
@@ -15,9 +17,6 @@ import (
 	"google.golang.org/protobuf/protoadapt"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
-
-	"sluice/internal/authz"
-	"sluice/internal/channel"
 )
 
 // gRPC's status codes, as far as the gateway speaks them.

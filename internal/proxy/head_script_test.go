@@ -109,6 +109,10 @@ const script = "GET /1 HTTP/1.1\r\nHost: gw\r\n\r\n" +
 	"POST /6 HTTP/1.1\r\nHost: gw\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\nend"
 
 var scriptServed = []servedRequest{
-	{"GET /1", "", false}, {"POST /2", "hello\r\n\r\nab", false}, {"POST /3?a=%20", "hello\n0\r\n\r\nGET /", false},
-	{"HEAD /4", "", false}, {"PUT /5", "", false}, {"POST /6", "end", false},
+	{"GET /1", "", false},
+	{"POST /2", "hello\r\n\r\nab", false},
+	{"POST /3?a=%20", "hello\n0\r\n\r\nGET /", false},
+	{"HEAD /4", "", false},
+	{"PUT /5", "", false},
+	{"POST /6", "end", false},
 }

@@ -8,6 +8,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"sluice/internal/authz"
+	"sluice/internal/channel"
 	"strings"
 	"testing"
 	"time"
@@ -21,9 +23,6 @@ import (
 	testpb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
-
-	"sluice/internal/authz"
-	"sluice/internal/channel"
 )
 
 // callee is a gRPC worker.

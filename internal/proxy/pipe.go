@@ -2,11 +2,10 @@ package proxy
 
 import (
 	"net"
+	"sluice/internal/channel"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"sluice/internal/channel"
 )
 
 // pipe is an open duplex channel's two connections and the two pumps between

@@ -8,11 +8,10 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"sync"
-	"time"
-
 	"sluice/internal/authz"
 	"sluice/internal/channel"
+	"sync"
+	"time"
 )
 
 // stream carries one request and its answer, whose right is judged again while
@@ -55,8 +54,10 @@ func (x *exchange) stream(ctx context.Context, ch *channel.Channel, d authz.Deci
 		ch.ToCaller.Bytes.Add(int64(n))
 		ch.Touch()
 	})
-	x.endStream(ch, answer, err)
+	// The stream is over, and what ends it below is not to cut a connection
+	// that serves the caller's next request.
 	cut.over()
+	x.endStream(ch, answer, err)
 	return true
 }
 

@@ -8,14 +8,13 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"sluice/internal/authz"
+	"sluice/internal/channel"
 	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
-
-	"sluice/internal/authz"
-	"sluice/internal/channel"
 )
 
 // Authorizer is the one path to a decision; *authz.Authorizer.

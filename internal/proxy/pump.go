@@ -4,9 +4,8 @@ import (
 	"errors"
 	"io"
 	"net"
-	"time"
-
 	"sluice/internal/channel"
+	"time"
 )
 
 // pump forwards one direction of a channel. Only its own goroutine touches

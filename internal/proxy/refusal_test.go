@@ -3,11 +3,10 @@ package proxy
 import (
 	"io"
 	"net"
-	"testing"
-	"time"
-
 	"sluice/internal/authz"
 	"sluice/internal/channel"
+	"testing"
+	"time"
 )
 
 func TestARefusalThatTheWorkerBreaksOffGivesItsPlaceBack(t *testing.T) {

@@ -4,10 +4,9 @@ import (
 	"encoding/json"
 	"math/rand/v2"
 	"net/http"
-	"strconv"
-
 	"sluice/internal/authz"
 	"sluice/internal/channel"
+	"strconv"
 )
 
 // refusal is everything a refused caller is told. It never holds a reason.
@@ -37,15 +36,19 @@ func notFound() refusal { return plain(404, "NOT_FOUND", "There is no such resou
 func misdirected() refusal {
 	return plain(421, "MISDIRECTED_REQUEST", "This gateway does not serve that host.", "")
 }
+
 func originRefused() refusal {
 	return plain(403, "ORIGIN_NOT_ALLOWED", "The origin is not allowed.", "")
 }
+
 func badGateway() refusal {
 	return plain(502, "WORKER_BAD_GATEWAY", "The sandbox worker gave no valid answer.", "")
 }
+
 func workerTimeout() refusal {
 	return plain(504, "WORKER_TIMEOUT", "The sandbox worker did not answer in time.", "")
 }
+
 func shuttingDown() refusal {
 	return plain(503, "SHUTTING_DOWN", "The gateway is shutting down.", "")
 }

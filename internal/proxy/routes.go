@@ -3,10 +3,9 @@ package proxy
 import (
 	"net/http"
 	"slices"
+	"sluice/internal/authz"
 
 	"github.com/gorilla/mux"
-
-	"sluice/internal/authz"
 )
 
 // Route says what a path asks for. The capability is the verb that is judged;

@@ -4,10 +4,9 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"testing"
-
 	"sluice/internal/authz"
 	"sluice/internal/channel"
+	"testing"
 )
 
 func TestARevokedStreamEndsThoughItsCallerNeverSendsTheAnnouncedBody(t *testing.T) {

@@ -4,12 +4,11 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"sluice/internal/authz"
+	"sluice/internal/snapshot/redistest"
 	"strings"
 	"testing"
 	"time"
-
-	"sluice/internal/authz"
-	"sluice/internal/snapshot/redistest"
 )
 
 // benchCache is a running cache over a Redis with n leases, all held.

@@ -5,11 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sluice/internal/authz"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"sluice/internal/authz"
 )
 
 // Options configure a Cache.

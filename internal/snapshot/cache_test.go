@@ -4,12 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sluice/internal/authz"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"sluice/internal/authz"
 )
 
 // bubble runs a test of the cache's timing on a clock of its own, over a

@@ -3,14 +3,13 @@ package snapshot
 import (
 	"context"
 	"fmt"
+	"sluice/internal/snapshot/redistest"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"sluice/internal/snapshot/redistest"
 )
 
 // processTB lets what tests share end with the process.

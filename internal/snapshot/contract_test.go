@@ -5,12 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sluice/internal/authz"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"sluice/internal/authz"
 )
 
 // backend is a store as the contract suite sees it: the store, its records'

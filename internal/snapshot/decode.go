@@ -4,10 +4,9 @@ import (
 	"encoding/json/jsontext"
 	"fmt"
 	"slices"
+	"sluice/internal/authz"
 	"strings"
 	"time"
-
-	"sluice/internal/authz"
 )
 
 // Kinds lists the kinds of records.

@@ -2,10 +2,9 @@ package snapshot
 
 import (
 	"fmt"
+	"sluice/internal/authz"
 	"sync/atomic"
 	"time"
-
-	"sluice/internal/authz"
 )
 
 // entry is the place of one record, shared by all leases whose ids lead to

@@ -9,11 +9,10 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sluice/internal/authz"
 	"strings"
 	"syscall"
 	"time"
-
-	"sluice/internal/authz"
 )
 
 // FileOptions configure a FileStore.

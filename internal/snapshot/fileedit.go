@@ -8,9 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"syscall"
-
 	"sluice/internal/authz"
+	"syscall"
 )
 
 // Get returns what stands under a key, or ErrNotFound.

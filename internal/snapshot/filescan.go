@@ -5,10 +5,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sluice/internal/authz"
 	"syscall"
 	"time"
-
-	"sluice/internal/authz"
 )
 
 // racy is how long after its time stamp a file may have been written again

@@ -4,11 +4,10 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"sluice/internal/authz"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
-
-	"sluice/internal/authz"
 )
 
 // watched is a directory as the kernel knows it: by its real path, and with

@@ -2,10 +2,9 @@ package snapshot
 
 import (
 	"encoding/json"
+	"sluice/internal/authz"
 	"testing"
 	"unicode/utf8"
-
-	"sluice/internal/authz"
 )
 
 // FuzzDecode holds the decoder to its promises for any text: no panic, a

@@ -3,10 +3,9 @@ package snapshot
 import (
 	"container/list"
 	"slices"
+	"sluice/internal/authz"
 	"sync/atomic"
 	"time"
-
-	"sluice/internal/authz"
 )
 
 // The records that a snapshot joins, in this order everywhere.

@@ -2,9 +2,8 @@ package snapshot
 
 import (
 	"slices"
-	"time"
-
 	"sluice/internal/authz"
+	"time"
 )
 
 // settle joins h from what is read already, and has the rest read. It reports

@@ -6,12 +6,11 @@ import (
 	"encoding/json/jsontext"
 	"errors"
 	"fmt"
+	"sluice/internal/authz"
 	"strconv"
 
 	"github.com/lestrrat-go/jwx/v3/jwa"
 	"github.com/lestrrat-go/jwx/v3/jws"
-
-	"sluice/internal/authz"
 )
 
 // SignedType is the typ of every signed record: what the same keys signed for
@@ -101,8 +100,13 @@ func decodePart(part []byte, limit int) ([]byte, error) {
 
 // headerTypes are the members of the header, all required.
 var headerTypes = []fieldType{
-	{"alg", true, isAlgorithm}, {"kid", true, isKid}, {"typ", true, isSignedType},
-	{"kind", true, isString}, {"id", true, isString}, {"iat", true, isSeconds}, {"exp", true, isSeconds},
+	{"alg", true, isAlgorithm},
+	{"kid", true, isKid},
+	{"typ", true, isSignedType},
+	{"kind", true, isString},
+	{"id", true, isString},
+	{"iat", true, isSeconds},
+	{"exp", true, isSeconds},
 }
 
 // readHeader reads the decoded header as strictly as a record is read.

@@ -11,11 +11,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"sluice/internal/authz"
 	"strings"
 	"testing"
 	"time"
-
-	"sluice/internal/authz"
 )
 
 // someKey makes a key; "" is the installation's.
@@ -182,7 +181,8 @@ func TestWhatIsNoSignedRecordInEveryDetailIsNone(t *testing.T) {
 		"none":                 {handmade(nil, good.with(members{"alg": "none"}).json(), goodLease), "signature: is not 64 bytes"},
 		"none, with something": {by(members{"alg": "none"}), "header: alg is none of EdDSA, ES256"},
 		"the public key as HS256's": {
-			handmade(public, good.with(members{"alg": "HS256"}).json(), goodLease), "signature: is not 64 bytes"},
+			handmade(public, good.with(members{"alg": "HS256"}).json(), goodLease), "signature: is not 64 bytes",
+		},
 		"alg of another case":   {by(members{"alg": "eddsa"}), "header: alg is none of"},
 		"alg by its newer name": {by(members{"alg": "Ed25519"}), "header: alg is none of"},
 		"an altered payload":    {header + "." + b64(strings.Replace(goodLease, "acme", "evil", 1)) + "." + signature, "its signature is wrong"},

@@ -12,12 +12,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sluice/internal/authz"
 	"time"
 
 	"github.com/lestrrat-go/jwx/v3/jwk"
 	"github.com/lestrrat-go/jwx/v3/jws"
-
-	"sluice/internal/authz"
 )
 
 // SigningKey is a private key that signs records. It never leaves the signer:

@@ -3,9 +3,8 @@ package snapshot
 import (
 	"context"
 	"errors"
-	"time"
-
 	"sluice/internal/authz"
+	"time"
 )
 
 var (

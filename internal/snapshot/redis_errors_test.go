@@ -14,12 +14,11 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sluice/internal/snapshot/redistest"
 	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	"sluice/internal/snapshot/redistest"
 )
 
 // stubRedis answers every command with the same text.

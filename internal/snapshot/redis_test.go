@@ -3,12 +3,11 @@ package snapshot
 import (
 	"context"
 	"fmt"
+	"sluice/internal/snapshot/redistest"
 	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	"sluice/internal/snapshot/redistest"
 )
 
 func redisBackend(t *testing.T) *backend {
@@ -115,8 +114,10 @@ func TestAnExpiredRecordIsNotUsedThoughRedisHasNotSaidSo(t *testing.T) {
 func TestAKeyOfAnotherTypeIsMalformed(t *testing.T) {
 	s, server := redisScene(t, Options{})
 	for _, command := range [][]any{
-		{"RPUSH", "sluice:lease:lease-1", goodLease}, {"HSET", "sluice:lease:lease-1", "a", goodLease},
-		{"SADD", "sluice:lease:lease-1", goodLease}, {"XADD", "sluice:lease:lease-1", "*", "a", goodLease},
+		{"RPUSH", "sluice:lease:lease-1", goodLease},
+		{"HSET", "sluice:lease:lease-1", "a", goodLease},
+		{"SADD", "sluice:lease:lease-1", goodLease},
+		{"XADD", "sluice:lease:lease-1", "*", "a", goodLease},
 		{"SET", "sluice:lease:lease-1", ""},
 	} {
 		s.del(leaseKey)

@@ -5,11 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sluice/internal/authz"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
-
-	"sluice/internal/authz"
 )
 
 // editTries bounds how often an edit is tried when another came between.

@@ -5,11 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sluice/internal/authz"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
-
-	"sluice/internal/authz"
 )
 
 // Run watches and reads the store until ctx ends, which is no error, and

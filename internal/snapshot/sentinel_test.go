@@ -2,12 +2,11 @@ package snapshot
 
 import (
 	"context"
+	"sluice/internal/snapshot/redistest"
 	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	"sluice/internal/snapshot/redistest"
 )
 
 var sharedReplicated = sync.OnceValue(func() *redistest.Replicated { return redistest.StartReplicated(shared) })

@@ -2,10 +2,9 @@ package snapshot
 
 import (
 	"context"
+	"sluice/internal/authz"
 	"strings"
 	"time"
-
-	"sluice/internal/authz"
 )
 
 // Key names a record in a store. ID is "" for the control record.

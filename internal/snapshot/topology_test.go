@@ -33,7 +33,9 @@ func TestTheMastersOfAClusterAreThoseThatMayHoldKeys(t *testing.T) {
 		t.Errorf("slots that moved: %v, %v", moved, err)
 	}
 	for _, change := range []struct{ from, to string }{
-		{"10.0.0.6", "10.0.0.8"}, {"fff", "zzz"}, {"ccc 10.0.0.3:6379@16379 slave aaa", "ccc 10.0.0.3:6379@16379 master -"},
+		{"10.0.0.6", "10.0.0.8"},
+		{"fff", "zzz"},
+		{"ccc 10.0.0.3:6379@16379 slave aaa", "ccc 10.0.0.3:6379@16379 master -"},
 		{"master,fail - 0 1 2 disconnected 300", "master,fail - 0 1 2 disconnected"},
 	} {
 		other, err := parseTopology(strings.Replace(text, change.from, change.to, 1), "", false)

@@ -3,9 +3,8 @@ package snapshot
 import (
 	"encoding/json/jsontext"
 	"fmt"
-	"strconv"
-
 	"sluice/internal/authz"
+	"strconv"
 )
 
 // fieldType is one row of the table of types (decision semantics, section 2).
@@ -22,23 +21,41 @@ var revisionType = fieldType{"revision", true, isRevision}
 // they are.
 var recordTypes = map[authz.Kind][]fieldType{
 	authz.KindLease: {
-		{"id", true, isID}, {"tenantId", true, isID}, {"environmentId", false, isID},
-		{"status", true, isFilled}, {"leasePolicy", false, isString}, {"provider", false, isString},
-		{"providerLeaseId", false, isEmptyOrToken}, {"expiresAt", false, isTime},
-		{"configResolution", false, isString}, {"capabilities", false, isObject},
-		{"pin", false, isObject}, {"metadata", false, isObject}, revisionType,
+		{"id", true, isID},
+		{"tenantId", true, isID},
+		{"environmentId", false, isID},
+		{"status", true, isFilled},
+		{"leasePolicy", false, isString},
+		{"provider", false, isString},
+		{"providerLeaseId", false, isEmptyOrToken},
+		{"expiresAt", false, isTime},
+		{"configResolution", false, isString},
+		{"capabilities", false, isObject},
+		{"pin", false, isObject},
+		{"metadata", false, isObject},
+		revisionType,
 	},
 	authz.KindEnvironment: {
-		{"id", true, isID}, {"tenantId", true, isID}, {"driver", false, isString},
-		{"status", true, isFilled}, revisionType,
+		{"id", true, isID},
+		{"tenantId", true, isID},
+		{"driver", false, isString},
+		{"status", true, isFilled},
+		revisionType,
 	},
 	authz.KindPlugin: {
-		{"id", true, isID}, {"tenantId", false, isID}, {"pluginKey", false, isString},
-		{"status", true, isFilled}, {"environmentDrivers", false, areDrivers}, revisionType,
+		{"id", true, isID},
+		{"tenantId", false, isID},
+		{"pluginKey", false, isString},
+		{"status", true, isFilled},
+		{"environmentDrivers", false, areDrivers},
+		revisionType,
 	},
 	authz.KindWorker: {
-		{"id", true, isID}, {"tenantId", false, isID}, {"pluginId", true, isID},
-		{"url", true, isFilled}, revisionType,
+		{"id", true, isID},
+		{"tenantId", false, isID},
+		{"pluginId", true, isID},
+		{"url", true, isFilled},
+		revisionType,
 	},
 	authz.KindControl: {
 		{"duplexEnabled", false, isAnything}, {"suspendedTenants", false, areStrings}, revisionType,
@@ -46,8 +63,11 @@ var recordTypes = map[authz.Kind][]fieldType{
 }
 
 var liveTypes = []fieldType{
-	{"id", true, isID}, {"pluginId", true, isID}, {"status", true, isFilled},
-	{"generation", true, isToken}, {"supportedMethods", false, areStrings},
+	{"id", true, isID},
+	{"pluginId", true, isID},
+	{"status", true, isFilled},
+	{"generation", true, isToken},
+	{"supportedMethods", false, areStrings},
 }
 
 // checkTypes holds an object against a table.

@@ -6,9 +6,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"time"
-
 	"sluice/internal/authz"
+	"time"
 )
 
 // Backend is a store that a Verifier can stand before: a FileStore, a

@@ -2,10 +2,9 @@ package snapshot
 
 import (
 	"context"
+	"sluice/internal/authz"
 	"testing"
 	"time"
-
-	"sluice/internal/authz"
 )
 
 // The contract of stores holds before a layer that verifies as it does behind

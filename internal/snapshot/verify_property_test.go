@@ -9,11 +9,10 @@ import (
 	"encoding/pem"
 	"math/big"
 	"math/rand/v2"
+	"sluice/internal/authz"
 	"strings"
 	"testing"
 	"time"
-
-	"sluice/internal/authz"
 )
 
 // genuine is something that a key signed once.
@@ -47,13 +46,21 @@ func newForger(t *testing.T, seed uint64) *forger {
 		place Key
 		text  string
 	}{
-		{leaseKey, goodLease}, {leaseKey, leaseOf("lease-1", 2, "active")}, {leaseKey, leaseOf("lease-1", 4, "revoked")},
-		{leaseKey, tenants(goodLease)}, {Key{authz.KindLease, "lease-2"}, leaseOf("lease-2", 1, "active")},
-		{envKey, goodEnvironment}, {envKey, tenants(goodEnvironment)},
+		{leaseKey, goodLease},
+		{leaseKey, leaseOf("lease-1", 2, "active")},
+		{leaseKey, leaseOf("lease-1", 4, "revoked")},
+		{leaseKey, tenants(goodLease)},
+		{Key{authz.KindLease, "lease-2"}, leaseOf("lease-2", 1, "active")},
+		{envKey, goodEnvironment},
+		{envKey, tenants(goodEnvironment)},
 		// the same id and the same text, under another kind
-		{Key{authz.KindLease, "env-1"}, goodEnvironment}, {Key{authz.KindEnvironment, "lease-1"}, goodLease},
-		{pluginKey, goodPlugin}, {workerKey, goodWorker}, {workerKey, strings.Replace(goodWorker, "{", `{"tenantId":"evil",`, 1)},
-		{ControlKey, goodControl}, {ControlKey, strings.Replace(goodControl, "true", "false", 1)},
+		{Key{authz.KindLease, "env-1"}, goodEnvironment},
+		{Key{authz.KindEnvironment, "lease-1"}, goodLease},
+		{pluginKey, goodPlugin},
+		{workerKey, goodWorker},
+		{workerKey, strings.Replace(goodWorker, "{", `{"tenantId":"evil",`, 1)},
+		{ControlKey, goodControl},
+		{ControlKey, strings.Replace(goodControl, "true", "false", 1)},
 	}
 	for _, c := range texts {
 		for _, key := range f.keys {
@@ -136,10 +143,19 @@ func (f *forger) header(g genuine) members {
 	place := pick(f, f.seen).place
 	for range 1 + f.random.IntN(2) {
 		h = h.with(pick(f, []members{
-			{}, {"kid": pick(f, f.keys).entry.Kid}, {"kid": own.entry.Kid}, {"kind": string(place.Kind), "id": place.ID},
-			{"exp": forgeriesAt.Add(time.Hour).Unix()}, {"iat": forgeriesAt.Unix(), "exp": forgeriesAt.Add(time.Hour).Unix()},
-			{"jwk": json.RawMessage(public)}, {"jku": "http://127.0.0.1/keys"}, {"crit": []string{"kind"}}, {"b64": false},
-			{"alg": own.entry.Alg}, {"typ": nil}, {"kind": nil},
+			{},
+			{"kid": pick(f, f.keys).entry.Kid},
+			{"kid": own.entry.Kid},
+			{"kind": string(place.Kind), "id": place.ID},
+			{"exp": forgeriesAt.Add(time.Hour).Unix()},
+			{"iat": forgeriesAt.Unix(), "exp": forgeriesAt.Add(time.Hour).Unix()},
+			{"jwk": json.RawMessage(public)},
+			{"jku": "http://127.0.0.1/keys"},
+			{"crit": []string{"kind"}},
+			{"b64": false},
+			{"alg": own.entry.Alg},
+			{"typ": nil},
+			{"kind": nil},
 		}))
 	}
 	return h
@@ -150,8 +166,10 @@ func (f *forger) secret(k *SigningKey) []byte {
 	entry, _ := json.Marshal(k.Entry())
 	der, _ := x509.MarshalPKIXPublicKey(k.private.Public())
 	raw, _ := k.private.Public().(ed25519.PublicKey)
-	return pick(f, [][]byte{entry, der, raw, []byte(k.entry.X), []byte(k.entry.Kid), nil,
-		pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})})
+	return pick(f, [][]byte{
+		entry, der, raw, []byte(k.entry.X), []byte(k.entry.Kid), nil,
+		pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}),
+	})
 }
 
 // negated is the other signature of ECDSA over the same content, which anyone

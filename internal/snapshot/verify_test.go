@@ -6,12 +6,11 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"sluice/internal/authz"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"sluice/internal/authz"
 )
 
 // memoryBackend is a memoryStore that can stand behind a Verifier.

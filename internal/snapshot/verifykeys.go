@@ -7,10 +7,9 @@ import (
 	"encoding/base64"
 	"fmt"
 	"slices"
+	"sluice/internal/strictyaml"
 	"strings"
 	"time"
-
-	"sluice/internal/strictyaml"
 )
 
 // maxKeysFile bounds the keys file: some four thousand keys.

@@ -174,8 +174,14 @@ func TestAnExpandedTextIsNeverReadAsYAML(t *testing.T) {
 func TestOneValueIsAssignedByItsPath(t *testing.T) {
 	doc := document{Name: "before", Words: []string{"a"}}
 	for _, set := range [][2]string{
-		{"name", "[::]:80"}, {"count", "${SEVEN}"}, {"wait", "1m"}, {"on", "true"}, {"size", "1KiB"},
-		{"words", "[b, c]"}, {"inner.deep", ""}, {"list", "[{id: x}]"},
+		{"name", "[::]:80"},
+		{"count", "${SEVEN}"},
+		{"wait", "1m"},
+		{"on", "true"},
+		{"size", "1KiB"},
+		{"words", "[b, c]"},
+		{"inner.deep", ""},
+		{"list", "[{id: x}]"},
 	} {
 		if faults := Assign(&doc, set[0], set[1], Options{Expand: expand}); len(faults) > 0 {
 			t.Fatal(faults)

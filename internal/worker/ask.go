@@ -11,11 +11,10 @@ import (
 	"mime"
 	"net"
 	"net/http"
+	"sluice/internal/authz"
 	"time"
 
 	"golang.org/x/time/rate"
-
-	"sluice/internal/authz"
 )
 
 // MaxDocument is the most that a live document may have, in bytes.

@@ -9,13 +9,12 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"path/filepath"
+	"sluice/internal/worker"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
-
-	"sluice/internal/worker"
 )
 
 func newDialer(t *testing.T, o worker.DialerOptions) *worker.Dialer {

@@ -1,9 +1,8 @@
 package worker
 
 import (
-	"time"
-
 	"sluice/internal/authz"
+	"time"
 )
 
 // Running says whether Run has begun.

@@ -6,15 +6,14 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"sluice/internal/authz"
+	"sluice/internal/worker"
+	"sluice/internal/worker/sample"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"sluice/internal/authz"
-	"sluice/internal/worker"
-	"sluice/internal/worker/sample"
 )
 
 func TestAWorkerThatTakesConnectionsAndStaysSilent(t *testing.T) {

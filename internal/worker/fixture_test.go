@@ -5,16 +5,15 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"sluice/internal/authz"
+	"sluice/internal/snapshot"
+	"sluice/internal/worker"
+	"sluice/internal/worker/sample"
 	"sync"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
-
-	"sluice/internal/authz"
-	"sluice/internal/snapshot"
-	"sluice/internal/worker"
-	"sluice/internal/worker/sample"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -5,9 +5,8 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
-	"time"
-
 	"sluice/internal/authz"
+	"time"
 )
 
 // link is what is known of one worker at one URL.

@@ -2,10 +2,9 @@ package worker
 
 import (
 	"context"
+	"sluice/internal/authz"
 	"testing"
 	"time"
-
-	"sluice/internal/authz"
 )
 
 // aLink is a link that nobody asks, for the rules that are about time.

@@ -4,10 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sluice/internal/authz"
 	"sync"
 	"time"
-
-	"sluice/internal/authz"
 )
 
 var errDisabled = errors.New("this gateway runs without worker links")

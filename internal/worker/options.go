@@ -5,9 +5,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
-	"time"
-
 	"sluice/internal/authz"
+	"time"
 )
 
 // Mode is how workers are asked (workers.link).

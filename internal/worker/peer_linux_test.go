@@ -3,13 +3,12 @@ package worker_test
 import (
 	"io"
 	"net"
+	"sluice/internal/worker"
 	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"sluice/internal/worker"
 )
 
 // deaf makes the kernel drop all that comes for c, as if its machine were

@@ -2,9 +2,8 @@ package worker
 
 import (
 	"context"
-	"time"
-
 	"sluice/internal/authz"
+	"time"
 )
 
 // maxProbers bounds the probes that one worker has to answer at a time. When

@@ -8,14 +8,13 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"sluice/internal/authz"
+	"sluice/internal/worker"
+	"sluice/internal/worker/sample"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"sluice/internal/authz"
-	"sluice/internal/worker"
-	"sluice/internal/worker/sample"
 )
 
 func tokenFile(t *testing.T, content string) string {

@@ -3,9 +3,8 @@ package worker
 import (
 	"context"
 	"errors"
-	"time"
-
 	"sluice/internal/authz"
+	"time"
 )
 
 // joinStream waits for the stream that is being opened, or has one opened.

@@ -6,13 +6,12 @@ import (
 	"io"
 	"net/http"
 	"slices"
-	"sync"
-	"testing"
-	"time"
-
 	"sluice/internal/authz"
 	"sluice/internal/worker"
 	"sluice/internal/worker/sample"
+	"sync"
+	"testing"
+	"time"
 )
 
 func TestNobodyIsContactedBeforeAnAsk(t *testing.T) {

@@ -7,14 +7,13 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"sluice/internal/worker/sample"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/coder/websocket"
 	"go.uber.org/goleak"
-
-	"sluice/internal/worker/sample"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
