@@ -1,12 +1,16 @@
 package proxy
 
 import (
+	"bufio"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"testing"
+	"time"
+
 	"sluice/internal/authz"
 	"sluice/internal/channel"
-	"testing"
 )
 
 // The stream is a channel from the moment its worker is asked. Until the
