@@ -6,11 +6,10 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"testing"
-	"time"
-
 	"sluice/internal/authz"
 	"sluice/internal/channel"
+	"testing"
+	"time"
 )
 
 // The stream is a channel from the moment its worker is asked. Until the
