@@ -127,7 +127,7 @@ func TestATenantsLimitIsNoOthers(t *testing.T) {
 func TestSlowHeadsAreCutAndHinderNobody(t *testing.T) {
 	t.Parallel()
 	const many = 400
-	s := newScene(t).start(`listen: {address: "127.0.0.1:0", header_timeout: 2s}`)
+	s := newScene(t).start() // header_timeout is five seconds
 	var all sync.WaitGroup
 	var late sync.Map
 	for i := range many {
@@ -149,7 +149,7 @@ func TestSlowHeadsAreCutAndHinderNobody(t *testing.T) {
 			}
 			_ = conn.SetReadDeadline(time.Now().Add(30 * time.Second))
 			_, _ = io.Copy(io.Discard, conn)
-			if took := time.Since(since); took > 15*time.Second {
+			if took := time.Since(since); took > 20*time.Second {
 				late.Store(i, took)
 			}
 		})
