@@ -57,6 +57,13 @@ type Classes interface {
 	Class(req *Request) (string, bool)
 }
 
+// Lasting is what a Policy may offer besides: it says whether an allow that it
+// gave to an open is its allow to the admit on the same facts, but for what
+// the Floor finds: an expiry that has come, another worker process.
+type Lasting interface {
+	Lasts(opened *Decision) bool
+}
+
 // Recorder takes every decision, before anyone acts on it. It must not block.
 type Recorder interface {
 	RecordDecision(req *Request, d *Decision)
@@ -95,6 +102,42 @@ func (a *Authorizer) Authorize(ctx context.Context, req *Request, reserve func(*
 		}
 	}
 	return a.record(req, d)
+}
+
+// Admit decides and records the second question of an open that was allowed.
+// The open's answer is its answer too when it rests on exactly the same facts
+// and the policy looks at nothing else that can have changed.
+func (a *Authorizer) Admit(ctx context.Context, req *Request, opened *Decision) Decision {
+	if d, stands := a.stands(ctx, req, opened); stands {
+		return a.record(req, d)
+	}
+	return a.record(req, a.decide(ctx, req))
+}
+
+// stands is an allow only when the policy would allow again.
+func (a *Authorizer) stands(ctx context.Context, req *Request, opened *Decision) (Decision, bool) {
+	policy, ok := a.Policy.(Lasting)
+	if !ok || !opened.Allow || !policy.Lasts(opened) {
+		return Decision{}, false
+	}
+	q := Question{Request: req, Now: a.now(), WorkersEnabled: a.Workers.Enabled()}
+	if !a.callerStands(req, q.Now) {
+		return Decision{}, false
+	}
+	q.View = a.Facts.Snapshot(ctx, req.LeaseID)
+	if q.View.Snapshot != opened.View.Snapshot {
+		return Decision{}, false
+	}
+	if worker := WorkerToAsk(&q); worker != nil {
+		q.Live = a.Workers.Live(req, worker)
+	}
+	q.Now = a.now()
+	if _, reason := Floor(&q); reason != "" || q.Live != opened.Live {
+		return Decision{}, false
+	}
+	d := *opened
+	d.View, d.Live, d.Evaluated = q.View, q.Live, 0
+	return d, true
 }
 
 // Refuse records a denial that was reached before any fact was looked at,

@@ -77,6 +77,8 @@ type Decision struct {
 	View View
 	Live *Live
 	At   time.Time
+	// Policy is the revision of the policy set that answered; "" when none did.
+	Policy string
 	// Evaluated is how long the policy took, without waiting; zero when it
 	// was not asked.
 	Evaluated time.Duration

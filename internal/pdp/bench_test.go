@@ -111,7 +111,7 @@ func trivialEval(b *testing.B) func() {
 // BenchmarkRatios runs everything in turn within one loop, so that what else
 // the machine does hits all alike, and reports ratios and allocations.
 func BenchmarkRatios(b *testing.B) {
-	defer debug.SetGCPercent(debug.SetGCPercent(400)) // as the gateway runs
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // collecting is not what is compared
 	e := benchEngine(b)
 	set := e.set.Load()
 	grant, denial := benchQuestion(b, "grants"), benchQuestion(b, "worker-starting")

@@ -33,3 +33,15 @@ func (e *Engine) Class(r *authz.Request) (string, bool) {
 	slices.Sort(parts)
 	return strings.Join(parts, "\x00"), true
 }
+
+// Lasts is part of authz.Lasting: the active set gave the answer, and its
+// team's rules see of an admit only what they saw of the open.
+func (e *Engine) Lasts(opened *authz.Decision) bool {
+	set := e.set.Load()
+	return set != nil && set.lasting && opened.Policy == set.revision
+}
+
+var (
+	_ authz.Classes = (*Engine)(nil)
+	_ authz.Lasting = (*Engine)(nil)
+)

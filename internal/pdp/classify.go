@@ -1,6 +1,7 @@
 package pdp
 
 import (
+	"slices"
 	"sluice/internal/authz"
 	"sync/atomic"
 
@@ -14,6 +15,23 @@ type kept struct {
 	workersEnabled bool
 	classification *ast.Term
 	last           atomic.Pointer[keptTerm]
+	effective      atomic.Pointer[keptEffective]
+}
+
+// keptEffective is what the snapshot's lease could do with one live document.
+type keptEffective struct {
+	live         *authz.Live
+	capabilities []authz.Capability
+}
+
+// effectiveWith returns what the classification grants and live verifies.
+func (k *kept) effectiveWith(live *authz.Live) []authz.Capability {
+	if last := k.effective.Load(); last != nil && last.live == live {
+		return last.capabilities
+	}
+	capabilities := k.set.effective(k.classification, live)
+	k.effective.Store(&keptEffective{live, capabilities})
+	return capabilities
 }
 
 // keptTerm is a snapshot's term, for all that it is made of besides the
@@ -23,6 +41,46 @@ type keptTerm struct {
 	fresh   bool
 	expires int64
 	term    *ast.Term
+	rules   []keptRules // by capability, in the set's order
+}
+
+// keptRules is what the rules that look at nothing else evaluated to for one
+// snapshot's term and one capability. A nil one keeps nothing.
+type keptRules struct{ list atomic.Pointer[[]ruleValue] }
+
+func (k *keptRules) values() []ruleValue {
+	if k == nil {
+		return nil
+	}
+	if list := k.list.Load(); list != nil {
+		return *list
+	}
+	return nil
+}
+
+// keep keeps what is in the cache after an evaluation. What a later one adds, as a
+// denial does to an allow, is kept too.
+func (k *keptRules) keep(c *ruleCache, steady []ast.Ref) {
+	if k == nil {
+		return
+	}
+	if list := c.keep(steady); len(list) > len(k.values()) {
+		k.list.Store(&list)
+	}
+}
+
+// keptRules is where the rules are kept that looked at the snapshot in input.
+func (s *policySet) keptRules(q *authz.Question, input *ast.Term) *keptRules {
+	k := keptFor(s, q.View.Snapshot, q.WorkersEnabled)
+	if k == nil {
+		return nil
+	}
+	last := k.last.Load()
+	i, known := slices.BinarySearch(s.capabilities, q.Request.Capability)
+	if last == nil || !known || input.Get(keySnapshot) != last.term {
+		return nil
+	}
+	return &last.rules[i]
 }
 
 // nothingClassified lacks every capability, and so denies every one.
@@ -54,6 +112,9 @@ func (s *policySet) classify(q *authz.Question, e *evaluation) (*ast.Term, error
 }
 
 func keptFor(s *policySet, snapshot *authz.Snapshot, workersEnabled bool) *kept {
+	if snapshot == nil {
+		return nil
+	}
 	k, ok := snapshot.Derived.Load().(*kept)
 	if !ok || k.set != s || k.workersEnabled != workersEnabled {
 		return nil
@@ -76,7 +137,7 @@ func (s *policySet) snapshotTerm(q *authz.Question, expires int64) (*ast.Term, e
 	}
 	term, err := snapshotTerm(q, expires)
 	if err == nil {
-		k.last.Store(&keptTerm{q.Live, q.View.Fresh, expires, term})
+		k.last.Store(&keptTerm{q.Live, q.View.Fresh, expires, term, make([]keptRules, len(s.capabilities))})
 	}
 	return term, err
 }

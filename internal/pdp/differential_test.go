@@ -283,7 +283,47 @@ func (d *differential) compareAgain(ctx context.Context, c generated, f facts, q
 	q.Now = f.now
 	ask("beyond 2262")
 	f.now, q.Now = now, now
+	principal, environment := q.Request.Principal, q.Request.EnvironmentID
+	banned := &authz.Principal{Subject: "banned", TenantID: "t-other"}
+	if principal != nil {
+		banned.TenantID = principal.TenantID
+	}
+	for _, other := range []*authz.Principal{nil, {Subject: "s", TenantID: "t-other"}, banned} {
+		was := f.principal
+		f.principal, q.Request.Principal = value(principalText(other)), other
+		ask(fmt.Sprintf("by %+v", other))
+		f.principal, q.Request.Principal = was, principal
+	}
+	was := f.environmentID
+	f.environmentID, q.Request.EnvironmentID = value(`"env-other"`), "env-other"
+	ask("in another environment")
+	f.environmentID, q.Request.EnvironmentID = was, environment
+	phase, opened, channel := f.phase, f.opened, q.Request.Channel
+	f.phase, f.opened = value(`"recheck"`), value(`"g-other"`)
+	q.Request.Phase, q.Request.Channel = authz.Recheck, &authz.ChannelFacts{Generation: "g-other"}
+	ask("for a channel of another process")
+	f.phase, f.opened = phase, opened
+	q.Request.Channel = channel
+	if q.Request.Phase = authz.Open; phase.set() {
+		q.Request.Phase = authz.Phase(phase.str)
+	}
 	ask("as at first")
+}
+
+func principalText(p *authz.Principal) string {
+	if p == nil {
+		return "null"
+	}
+	return fmt.Sprintf(`{"subject": %q, "tenantId": %q}`, p.Subject, p.TenantID)
+}
+
+// value is a text as the oracle reads it.
+func value(text string) *node {
+	n, err := scan([]byte(text))
+	if err != nil {
+		panic(err)
+	}
+	return n
 }
 
 // ask asks Rego about a policy input without a classification, as `gateway eval

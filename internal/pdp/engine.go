@@ -106,7 +106,7 @@ func (e *Engine) Teardown(ctx context.Context, q *authz.Question) (ready bool, r
 }
 
 // Effective lists the capabilities that the snapshot grants and the live
-// worker verifies, sorted. It evaluates nothing: it is nil when the active set
+// worker verifies, sorted; they are not to be changed. It evaluates nothing: it is nil when the active set
 // has not classified the snapshot, as when no decision got that far.
 func (e *Engine) Effective(s *authz.Snapshot, live *authz.Live) []authz.Capability {
 	set := e.set.Load()
@@ -115,7 +115,7 @@ func (e *Engine) Effective(s *authz.Snapshot, live *authz.Live) []authz.Capabili
 	}
 	for _, workersEnabled := range []bool{true, false} {
 		if k := keptFor(set, s, workersEnabled); k != nil {
-			return set.effective(k.classification, live)
+			return k.effectiveWith(live)
 		}
 	}
 	return nil

@@ -43,9 +43,10 @@ func (e *evaluation) Cancelled() bool {
 // noMetadata is shared by all queries: OPA would make one for each.
 var noMetadata = map[string]any{}
 
-// ask asks a set one question. A nil term is an undefined answer.
-func (e *evaluation) ask(s *policySet, question ast.Body, input *ast.Term) (*ast.Term, error) {
-	e.rules.reset()
+// ask asks a set one question. A nil term is an undefined answer. known is what
+// rules evaluated to before, on what they look at of this input.
+func (e *evaluation) ask(s *policySet, question ast.Body, input *ast.Term, known ...ruleValue) (*ast.Term, error) {
+	e.rules.reset(known)
 	var answer *ast.Term
 	answers := 0
 	err := topdown.NewQuery(question).
@@ -120,12 +121,14 @@ func (s *policySet) decide(q *authz.Question, e *evaluation) authz.Decision {
 	if err != nil {
 		return unanswered(authz.ReasonEvaluationError, err)
 	}
-	answer, err := e.ask(s, s.decision, input)
+	kept := s.keptRules(q, input)
+	answer, err := e.ask(s, s.decision, input, kept.values()...)
 	switch {
 	case err != nil:
 		return unanswered(readError(s, err), err)
 	case answer == nil:
 		return authz.Unavailable(authz.ReasonUndefined)
 	}
+	kept.keep(&e.rules, s.steady)
 	return readDecision(answer)
 }

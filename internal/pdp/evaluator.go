@@ -175,7 +175,7 @@ func (e *Engine) try(set *policySet, j *job, timeout time.Duration, evaluation *
 	switch j.asked {
 	case forDecision:
 		r.decision = set.decide(&j.question, evaluation)
-		r.decision.Evaluated = time.Since(began)
+		r.decision.Policy, r.decision.Evaluated = set.revision, time.Since(began)
 	case forTeardown:
 		r.ready, r.reason = set.tearDown(&j.question, evaluation)
 	case forExplanation:

@@ -1,6 +1,11 @@
 package pdp
 
-import "github.com/open-policy-agent/opa/v1/ast"
+import (
+	"maps"
+	"slices"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+)
 
 // inputNeeds says which parts of the input that are costly to build a policy
 // set looks at. What no rule can see is not built for every request, and no
@@ -48,6 +53,98 @@ func (n *inputNeeds) add(top, field string) {
 	} else if top == "request" && n.request != nil {
 		n.request[field] = true
 	}
+}
+
+// findSteady lists the rules that, like the classification, look at nothing but the
+// snapshot and the capability, themselves and through the rules that they use.
+// For one snapshot's term they always say the same.
+func findSteady(c *ast.Compiler) []ast.Ref {
+	steady := map[string]ast.Ref{}
+	moving := map[string]bool{}
+	for _, m := range c.Modules {
+		for _, r := range m.Rules {
+			path := m.Package.Path.Append(ast.StringTerm(ruleName(r)))
+			simple := len(r.Head.Args) == 0 && len(r.Head.Ref()) == 1 && len(path) <= smallRef
+			if simple && looksOnly(c, r, ofSnapshot) {
+				steady[path.String()] = path
+			} else {
+				moving[path.String()] = true
+			}
+		}
+	}
+	maps.DeleteFunc(steady, func(path string, _ ast.Ref) bool { return moving[path] })
+	return slices.Collect(maps.Values(steady))
+}
+
+// looksOnly reports whether a rule, with the rules that it uses, looks at nothing
+// of the input but what may says: input.top.field, "" for a name that is not fixed.
+func looksOnly(c *ast.Compiler, r *ast.Rule, may func(top, field string) bool) bool {
+	only, seen := true, map[*ast.Rule]bool{}
+	var look func(*ast.Rule)
+	look = func(r *ast.Rule) {
+		if r == nil || seen[r] {
+			return
+		}
+		seen[r] = true
+		ast.WalkRefs(r, func(ref ast.Ref) bool {
+			if ref[0].Equal(ast.InputRootDocument) {
+				only = only && may(fieldName(ref, 1), fieldName(ref, 2))
+			}
+			return false
+		})
+		look(r.Else)
+		for used := range c.Graph.Dependencies(r) {
+			if used, ok := used.(*ast.Rule); ok {
+				look(used)
+			}
+		}
+	}
+	look(r)
+	return only
+}
+
+// ofSnapshot reports whether input.top.field is one for a snapshot's term.
+func ofSnapshot(top, field string) bool {
+	switch top {
+	case "version", "gateway", "capability", "classification":
+		return true
+	case "snapshot":
+		return field != "" && field != "age_ms"
+	}
+	return false
+}
+
+// allLasting reports whether no rule of the team's looks at what differs between an
+// open and its admit: the phase, the time, the channel. What the shipped gates
+// make of these is the Floor's too; gates that the team brings itself may be other
+// gates.
+func allLasting(c *ast.Compiler, shipped map[string]*ast.Module) bool {
+	for file, m := range c.Modules {
+		if shipped[file] != nil {
+			continue
+		}
+		if name := m.Package.Path.String(); ownedBySluice(name) && name != teamPackage {
+			return false
+		}
+		for _, r := range m.Rules {
+			if !looksOnly(c, r, fixed) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// fixed reports whether input.top.field is the same at an open and at its admit
+// on the same facts.
+func fixed(top, field string) bool {
+	switch top {
+	case "", "phase", "now_ns", "channel":
+		return false
+	case "snapshot":
+		return field != "" && field != "age_ms"
+	}
+	return true
 }
 
 func fieldName(ref ast.Ref, i int) string {

@@ -29,6 +29,8 @@ type policySet struct {
 	data     *baseData
 	packages map[string]ast.Ref
 	needs    inputNeeds
+	steady   []ast.Ref
+	lasting  bool // an allow to an open lasts until its admit
 
 	classification, decision, teardown, failing ast.Body
 
@@ -94,6 +96,7 @@ func buildSet(ctx context.Context, o Options) (*policySet, error) {
 	if err != nil {
 		return nil, err
 	}
+	set.lasting = allLasting(set.compiler, shipped.modules)
 	set.revision = shipped.revision()
 	if o.Path != "" {
 		set.revision += "-" + team.revision()
@@ -147,7 +150,7 @@ func compileSet(modules map[string]*ast.Module, data map[string]any, caps *ast.C
 	if compiler.Failed() {
 		return nil, placed(blameTeam(compiler.Errors, modules))
 	}
-	set := &policySet{compiler: compiler, data: &baseData{value}, packages: packagesByFile(modules), needs: findNeeds(compiler)}
+	set := &policySet{compiler: compiler, data: &baseData{value}, packages: packagesByFile(modules), needs: findNeeds(compiler), steady: findSteady(compiler)}
 	for ask, body := range map[string]*ast.Body{
 		askClassification: &set.classification, askDecision: &set.decision,
 		askTeardown: &set.teardown, askFailing: &set.failing,

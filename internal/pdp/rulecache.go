@@ -1,6 +1,8 @@
 package pdp
 
 import (
+	"slices"
+
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/topdown"
 )
@@ -31,12 +33,26 @@ type ruleValue struct {
 	term *ast.Term // nil: undefined
 }
 
-// reset forgets everything.
-func (c *ruleCache) reset() {
+// reset forgets everything but what is kept, at most smallFrame values.
+func (c *ruleCache) reset(kept []ruleValue) {
 	for c.depth > 0 {
 		c.Pop()
 	}
 	c.Push()
+	f := c.frames[0]
+	f.n = copy(f.small[:], kept)
+}
+
+// keep returns the values of the given rules, as far as they were evaluated.
+func (c *ruleCache) keep(rules []ast.Ref) []ruleValue {
+	var kept []ruleValue
+	f := c.frames[0]
+	for i := range f.small[:f.n] {
+		if v := &f.small[i]; slices.ContainsFunc(rules, v.is) {
+			kept = append(kept, *v)
+		}
+	}
+	return kept
 }
 
 // Push is part of topdown.VirtualCache.

@@ -16,7 +16,7 @@ func TestTheRuleCacheAnswersAsOPAsOwnDoes(t *testing.T) {
 	}
 	ours := new(ruleCache)
 	rapid.Check(t, func(t *rapid.T) {
-		ours.reset()
+		ours.reset(nil)
 		theirs := topdown.NewVirtualCache()
 		reused := make(ast.Ref, 0, 8) // as OPA reuses the references that it hands over
 		depth := 0

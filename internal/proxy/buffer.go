@@ -22,13 +22,19 @@ type lazyReader struct {
 	pending []byte          // read before the pump took over
 	wait    []byte          // what waits on a connection that is no plain socket
 	buf     *[]byte         // nil while nothing is held
+
+	// One read of a plain TCP socket: attempt is readSocket, made once, so that a
+	// waiting reader holds nothing else.
+	attempt func(fd uintptr) bool
+	have, n int
+	err     error
 }
 
 func newLazyReader(conn net.Conn, pending []byte) *lazyReader {
 	r := &lazyReader{conn: conn, pending: pending}
 	if socket, ok := conn.(syscall.Conn); ok {
 		if raw, err := socket.SyscallConn(); err == nil {
-			r.raw = raw
+			r.raw, r.attempt = raw, r.readSocket
 		}
 	}
 	return r
@@ -52,32 +58,36 @@ func (r *lazyReader) read(have int) (int, error) {
 	}
 }
 
-func (r *lazyReader) readRaw(have int) (n int, err error) {
-	waitErr := r.raw.Read(func(fd uintptr) bool {
-		r.take()
-		for {
-			n, err = syscall.Read(int(fd), (*r.buf)[have:])
-			if err != syscall.EINTR {
-				break
-			}
-		}
-		if err == syscall.EAGAIN {
-			if have == 0 {
-				r.release()
-			}
-			return false
-		}
-		return true
-	})
-	switch {
-	case waitErr != nil:
-		return 0, waitErr
+func (r *lazyReader) readRaw(have int) (int, error) {
+	r.have = have
+	switch err := r.raw.Read(r.attempt); {
 	case err != nil:
-		return 0, &net.OpError{Op: "read", Net: "tcp", Err: err}
-	case n == 0:
+		return 0, err
+	case r.err != nil:
+		return 0, &net.OpError{Op: "read", Net: "tcp", Err: r.err}
+	case r.n == 0:
 		return 0, io.EOF
 	}
-	return n, nil
+	return r.n, nil
+}
+
+// readSocket reports whether the socket had something to say; it is asked again
+// when it is readable.
+func (r *lazyReader) readSocket(fd uintptr) bool {
+	r.take()
+	for {
+		r.n, r.err = syscall.Read(int(fd), (*r.buf)[r.have:])
+		if r.err != syscall.EINTR {
+			break
+		}
+	}
+	if r.err == syscall.EAGAIN {
+		if r.have == 0 {
+			r.release()
+		}
+		return false
+	}
+	return true
 }
 
 // waitSize is what waits on a connection that cannot say it is readable.

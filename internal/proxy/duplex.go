@@ -52,7 +52,7 @@ func (x *exchange) duplex(ctx context.Context, ch *channel.Channel, d authz.Deci
 		x.refuse(badGateway())
 		return false
 	}
-	admitted := x.admit(ctx)
+	admitted := x.admit(ctx, d)
 	if !admitted.Allow {
 		x.refuse(x.deniedOrEnded(ch, admitted))
 		return false

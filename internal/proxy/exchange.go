@@ -274,9 +274,9 @@ func (x *exchange) dial(ctx context.Context, d authz.Decision) (net.Conn, error)
 }
 
 // admit takes the second decision, under the generation of the first.
-func (x *exchange) admit(ctx context.Context) authz.Decision {
+func (x *exchange) admit(ctx context.Context, opened authz.Decision) authz.Decision {
 	x.request.Phase = authz.Admit
-	return x.proxy.authorizer.Authorize(ctx, x.request, nil)
+	return x.proxy.authorizer.Admit(ctx, x.request, &opened)
 }
 
 // headers are what the worker gets.

@@ -46,6 +46,10 @@ func (d *decides) Authorize(_ context.Context, req *authz.Request, reserve func(
 	return answer
 }
 
+func (d *decides) Admit(ctx context.Context, req *authz.Request, _ *authz.Decision) authz.Decision {
+	return d.Authorize(ctx, req, nil)
+}
+
 func (d *decides) Kin(context.Context, *authz.Request) (authz.Kinship, bool) {
 	return authz.Kinship{}, false
 }

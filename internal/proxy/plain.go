@@ -189,7 +189,7 @@ func (x *exchange) roundTrip(ctx context.Context, ch *channel.Channel, d authz.D
 		refused := x.workerRefusal(ch, err)
 		return nil, &refused
 	}
-	admitted := x.admit(ctx)
+	admitted := x.admit(ctx, d)
 	if !commit(admitted) {
 		_ = worker.Close()
 		refused := denied(admitted)

@@ -20,6 +20,7 @@ import (
 // Authorizer is the one path to a decision; *authz.Authorizer.
 type Authorizer interface {
 	Authorize(ctx context.Context, req *authz.Request, reserve func(*authz.Decision) authz.Reason) authz.Decision
+	Admit(ctx context.Context, req *authz.Request, opened *authz.Decision) authz.Decision
 	Refuse(req *authz.Request, d authz.Decision) authz.Decision
 	Look(ctx context.Context, req *authz.Request) (map[authz.Capability]bool, authz.Decision)
 }

@@ -18,37 +18,27 @@ import rego.v2
 # METADATA
 # title: The decision
 # description: |
-#   What the gateway asks for, on every request and recheck. One line a gate,
-#   where gates 1 and 5 are part of others: whoever has the lease's tenant is
-#   somebody, and the lease is there. Of two ways to pass a gate the more
-#   frequent stands first.
+#   What the gateway asks for, on every request and recheck: the gates that look
+#   at the caller, the time and the channel, and `snapshot_passes` for the others.
+#   One line a gate, where gates 1 and 5 are part of others: whoever has the
+#   lease's tenant is somebody, and the lease is there. Of two ways to pass a
+#   gate the more frequent stands first.
 # entrypoint: true
 decision := granted if {
-	# the caller: 2; the facts: 4 to 6; the scope: 7 to 9
+	# the caller: 2; the scope: 7 to 9
 	not input.now_ns == null
 	input.principal.expires_at_ns > input.now_ns or not input.principal.expires_at_ns != null
-	input.snapshot.state == "fresh"
-	_ = input.snapshot.control.revision
-	input.snapshot.malformed == []
 	input.snapshot.lease.tenantId == input.principal.tenantId
 	input.request.environment_id == input.snapshot.lease.environmentId or not input.request.environment_id != null
 	input.snapshot.lease_expires_at_ns > input.now_ns or lease_never_expires
 
-	# the records: 3, and the classification's 10 to 27
-	input.classification[input.capability].granted == true or granted_by_raw_records
+	# 3 to 6, 10 to 27, 29 to 31
+	snapshot_passes
 
 	# the security team: 28
 	data.sluice.custom.deny == set()
 
-	# the worker: 29 to 32
-	input.gateway.workers_enabled == true
-	input.snapshot.worker.id == input.snapshot.lease.pin.workerId or worker_bears_plugins_id
-	input.snapshot.worker.tenantId == input.snapshot.lease.tenantId or not input.snapshot.worker.tenantId != null
-	input.snapshot.worker.pluginId == input.snapshot.lease.pin.pluginId
-	input.snapshot.live.id == input.snapshot.worker.id
-	input.snapshot.live.status == "running"
-	input.snapshot.live.pluginId == input.snapshot.lease.pin.pluginId
-	object.subset(input.snapshot.live.supportedMethods, data.sluice.tables.capabilities[input.capability].methods) or methods_verified
+	# the channel: 32
 	input.phase == "open" or input.snapshot.live.generation == input.channel.generation
 } else := {
 	"allow": false,
@@ -65,6 +55,32 @@ decision := granted if {
 default allow := false
 
 allow if decision.allow == true
+
+# METADATA
+# title: The gates that look at nothing but the snapshot and the capability
+# description: |
+#   A gateway evaluates rules that look at nothing else once for each snapshot
+#   and live document, as it does the classification, however many requests rest
+#   on them.
+snapshot_passes if {
+	# the facts: 4 to 6
+	input.snapshot.state == "fresh"
+	_ = input.snapshot.control.revision
+	input.snapshot.malformed == []
+
+	# the records: 3, and the classification's 10 to 27
+	input.classification[input.capability].granted == true or granted_by_raw_records
+
+	# the worker: 29 to 31
+	input.gateway.workers_enabled == true
+	input.snapshot.worker.id == input.snapshot.lease.pin.workerId or worker_bears_plugins_id
+	input.snapshot.worker.tenantId == input.snapshot.lease.tenantId or not input.snapshot.worker.tenantId != null
+	input.snapshot.worker.pluginId == input.snapshot.lease.pin.pluginId
+	input.snapshot.live.id == input.snapshot.worker.id
+	input.snapshot.live.status == "running"
+	input.snapshot.live.pluginId == input.snapshot.lease.pin.pluginId
+	object.subset(input.snapshot.live.supportedMethods, data.sluice.tables.capabilities[input.capability].methods) or methods_verified
+}
 
 granted := {
 	"allow": true,
@@ -100,30 +116,40 @@ first_failing := "UNAUTHENTICATED" if {
 	not credential_current
 } else := "CAPABILITY_UNKNOWN" if {
 	not data.sluice.tables.capabilities[input.capability]
-} else := "SNAPSHOT_STALE" if {
-	not input.snapshot.state == "fresh"
-} else := "SNAPSHOT_MISSING" if {
-	not records_known
-} else := "RECORD_MALFORMED" if {
-	not input.snapshot.malformed == []
+} else := fault if {
+	fault := facts_fault
 } else := "TENANT_MISMATCH" if {
 	not input.snapshot.lease.tenantId == input.principal.tenantId
 } else := "ENVIRONMENT_MISMATCH" if {
 	not environment_matches
 } else := "LEASE_EXPIRED" if {
 	not lease_current
-} else := record_fault if {
-	not verdict.granted == true
+} else := fault if {
+	fault := record_fault
 } else := "CUSTOM_DENY" if {
 	not data.sluice.custom.deny == set()
-} else := "WORKER_UNAVAILABLE" if {
+} else := fault if {
+	fault := worker_fault
+} else := "WORKER_CHANGED" if {
+	not generation_kept
+}
+
+# Gates 4 to 6
+facts_fault := "SNAPSHOT_STALE" if {
+	not input.snapshot.state == "fresh"
+} else := "SNAPSHOT_MISSING" if {
+	not records_known
+} else := "RECORD_MALFORMED" if {
+	not input.snapshot.malformed == []
+}
+
+# Gates 29 to 31
+worker_fault := "WORKER_UNAVAILABLE" if {
 	not worker_available
 } else := "WORKER_CHANGED" if {
 	not worker_of_pinned_plugin
 } else := "METHOD_NOT_VERIFIED" if {
 	not methods_verified
-} else := "WORKER_CHANGED" if {
-	not generation_kept
 }
 
 # Gate 2: a credential without an expiry does not expire. (By Rego's order of
@@ -166,8 +192,11 @@ verdict := input.classification[input.capability] if {
 
 # A classification that lacks the capability is a snapshot that lacks a part.
 record_fault := verdict.reason if {
+	not verdict.granted == true
 	data.sluice.tables.verdicts[verdict.reason].granted == false
-} else := "SNAPSHOT_MISSING"
+} else := "SNAPSHOT_MISSING" if {
+	not verdict.granted == true
+}
 
 # Gate 28: what is no proper reason still denies.
 custom_reasons := array.slice(sort({reason | some word in data.sluice.custom.deny; reason := custom_reason(word)}), 0, 16) if {
@@ -219,13 +248,22 @@ generation_kept if input.phase == "open"
 
 generation_kept if input.snapshot.live.generation == input.channel.generation
 
-# The *capability* and *support* columns of the gates' table.
-code := "DUPLEX_CHANNEL_CAPABILITY_DENIED" if {
-	data.sluice.tables.codes[first_failing] == "capability"
+# The *capability* and *support* columns of the gates' table; other columns are
+# codes.
+code := duplex_codes[column] if {
 	input.capability == "duplexCommandStream"
-} else := "DUPLEX_CHANNEL_UNSUPPORTED" if {
-	data.sluice.tables.codes[first_failing] == "support"
-	input.capability == "duplexCommandStream"
-} else := "SANDBOX_CAPABILITY_DENIED" if {
-	data.sluice.tables.codes[first_failing] in {"capability", "support"}
-} else := data.sluice.tables.codes[first_failing]
+} else := other_codes[column] if {
+	not input.capability == "duplexCommandStream"
+} else := column
+
+column := data.sluice.tables.codes[first_failing]
+
+duplex_codes := {
+	"capability": "DUPLEX_CHANNEL_CAPABILITY_DENIED",
+	"support": "DUPLEX_CHANNEL_UNSUPPORTED",
+}
+
+other_codes := {
+	"capability": "SANDBOX_CAPABILITY_DENIED",
+	"support": "SANDBOX_CAPABILITY_DENIED",
+}

@@ -1,0 +1,103 @@
+package authz
+
+import (
+	"context"
+	"testing"
+	"time"
+)
+
+// standing is everything that a decision rests on, as the tests set it.
+type standing struct {
+	view      View
+	live      *Live
+	lasts     bool
+	now       time.Time
+	evaluated int
+	recorded  []Decision
+}
+
+func (s *standing) Snapshot(context.Context, string) View { return s.view }
+
+func (s *standing) Enabled() bool { return true }
+
+func (s *standing) Live(*Request, *Record) *Live { return s.live }
+
+func (s *standing) Ask(context.Context, *Request, *Record) (*Live, error) { return s.live, nil }
+
+func (s *standing) Capabilities() []Capability { return []Capability{DuplexCommandStream} }
+
+func (s *standing) Decide(context.Context, *Question) Decision {
+	s.evaluated++
+	return Decision{Allow: true, Code: CodeAllow, Reason: ReasonAllow, Status: 200, Evaluated: 1}
+}
+
+func (s *standing) Lasts(*Decision) bool { return s.lasts }
+
+func (s *standing) RecordDecision(_ *Request, d *Decision) { s.recorded = append(s.recorded, *d) }
+
+func newStanding() *standing {
+	lease := &Record{Kind: KindLease, ID: "lease-1", TenantID: "acme", Status: "active", Pin: Pin{PluginID: "plg", WorkerID: "wrk"}}
+	return &standing{
+		view: View{Fresh: true, Snapshot: &Snapshot{
+			LeaseID: "lease-1", Lease: lease, Control: &Record{Kind: KindControl},
+			Worker: &Record{Kind: KindWorker, ID: "wrk", PluginID: "plg"},
+		}},
+		live:  &Live{ID: "wrk", PluginID: "plg", Status: "running", Generation: "g1"},
+		lasts: true, now: time.Unix(1000, 0),
+	}
+}
+
+// An admit on exactly the facts of its open has the open's answer; whatever
+// differs is asked about, and what the Floor refuses is refused.
+func TestAnAdmitHasTheOpensAnswerOnlyOnTheSameFacts(t *testing.T) {
+	later := time.Unix(1001, 0)
+	for name, c := range map[string]struct {
+		change func(*standing, *Request)
+		asks   bool
+		allows bool
+	}{
+		"nothing changed":             {func(*standing, *Request) {}, false, true},
+		"the policy may see more":     {func(s *standing, _ *Request) { s.lasts = false }, true, true},
+		"another snapshot, equal":     {func(s *standing, _ *Request) { s.view = newStanding().view }, true, true},
+		"the snapshot is stale":       {func(s *standing, _ *Request) { s.view.Fresh = false }, true, false},
+		"another document":            {func(s *standing, _ *Request) { s.live = newStanding().live }, true, true},
+		"the link dropped":            {func(s *standing, _ *Request) { s.live = nil }, true, false},
+		"another process":             {func(s *standing, _ *Request) { s.live.Generation = "g2" }, true, false},
+		"the credential expired":      {func(_ *standing, r *Request) { r.Principal.ExpiresAt = &later }, true, false},
+		"the lease expired":           {func(s *standing, _ *Request) { s.view.Snapshot.Lease.ExpiresAt = &later }, true, false},
+		"another tenant's now":        {func(s *standing, _ *Request) { s.view.Snapshot.Lease.TenantID = "other" }, true, false},
+		"the capability is forgotten": {func(_ *standing, r *Request) { r.Capability = "unheardOf" }, true, false},
+	} {
+		s := newStanding()
+		a := &Authorizer{Facts: s, Workers: s, Policy: s, Recorder: s, Now: func() time.Time { return s.now }}
+		req := &Request{Phase: Open, LeaseID: "lease-1", Capability: DuplexCommandStream, Principal: &Principal{Subject: "s", TenantID: "acme"}}
+		opened := a.Authorize(t.Context(), req, nil)
+		if !opened.Allow {
+			t.Fatalf("%s: the open got %+v", name, opened)
+		}
+		req.Phase, req.Channel = Admit, &ChannelFacts{WorkerID: "wrk", Generation: "g1"}
+		s.now = later
+		c.change(s, req)
+		before := s.evaluated
+		d := a.Admit(t.Context(), req, &opened)
+		if asked := s.evaluated > before; asked != c.asks || d.Allow != c.allows {
+			t.Errorf("%s: asked %v, got %+v", name, asked, d)
+		}
+		if len(s.recorded) != 2 || s.recorded[1].ID != d.ID || d.ID == opened.ID {
+			t.Errorf("%s: recorded %d decisions, the last as %q", name, len(s.recorded), d.ID)
+		}
+	}
+}
+
+func TestARefusedOpenIsNeverAdmittedUnasked(t *testing.T) {
+	s := newStanding()
+	a := &Authorizer{Facts: s, Workers: s, Policy: s, Recorder: s}
+	req := &Request{
+		Phase: Admit, LeaseID: "lease-1", Capability: DuplexCommandStream, Principal: &Principal{Subject: "s", TenantID: "acme"},
+		Channel: &ChannelFacts{WorkerID: "wrk", Generation: "g1"},
+	}
+	a.Admit(t.Context(), req, &Decision{View: s.view, Live: s.live})
+	if s.evaluated != 1 {
+		t.Error("the policy was not asked")
+	}
+}
