@@ -163,7 +163,7 @@ func openStandard(address string) error {
 	defer cancel()
 	c, _, err := websocket.Dial(ctx, "ws://"+address+"/v1/leases/lease-1/duplex", &websocket.DialOptions{
 		HTTPHeader: http.Header{"Authorization": {"Bearer token-of-alice"}},
-	}) //nolint:bodyclose // there is none
+	})
 	if err != nil {
 		return err
 	}

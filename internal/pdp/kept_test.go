@@ -93,9 +93,8 @@ func TestKeptRulesAnswerOnlyForTheirSnapshotDocumentAndCapability(t *testing.T) 
 	decide(false, func(q *authz.Question) { q.Request.Principal = &authz.Principal{Subject: "s", TenantID: "other"} })
 	past := q.Now.Add(-time.Hour)
 	decide(false, func(q *authz.Question) {
-		p := *q.Request.Principal
-		p.ExpiresAt = &past
-		q.Request.Principal = &p
+		p := q.Request.Principal
+		q.Request.Principal = &authz.Principal{Subject: p.Subject, TenantID: p.TenantID, ExpiresAt: &past}
 	})
 	decide(true, same)
 }

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"errors"
 	"io"
 	"net"
 	"sync"
@@ -77,11 +78,11 @@ func (r *lazyReader) readSocket(fd uintptr) bool {
 	r.take()
 	for {
 		r.n, r.err = syscall.Read(int(fd), (*r.buf)[r.have:])
-		if r.err != syscall.EINTR {
+		if !errors.Is(r.err, syscall.EINTR) {
 			break
 		}
 	}
-	if r.err == syscall.EAGAIN {
+	if errors.Is(r.err, syscall.EAGAIN) {
 		if r.have == 0 {
 			r.release()
 		}
