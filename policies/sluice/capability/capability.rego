@@ -25,17 +25,26 @@ import data.sluice.tables
 #   For each capability of the table `{"granted": bool, "reason": string}`,
 #   where the reason is ALLOW or that of the first gate that fails: the layers
 #   are laid over each other from the first to the last, and the earliest gate,
-#   which comes last, has the last word.
+#   which comes last, has the last word. Where the lease as a whole fails (11 to
+#   14) no later gate has one, and a revoked lease is judged at once.
 # entrypoint: true
-classification := {capability: verdicts[reason] | some capability, reason in object.union_n(layers)} if {
+classification := {capability: verdicts[reason] | some capability, reason in reasons} if {
+	fault := lease_fault
 	verdicts := tables.verdicts
+	reasons := object.union({capability: fault | some capability, _ in tables.capabilities}, kill_switch)
+} else := {capability: verdicts[reason] | some capability, reason in reasons} if {
+	verdicts := tables.verdicts
+	reasons := object.union_n(layers)
 }
+
+# 10: switching duplex on is an act
+kill_switch := {"duplexCommandStream": "KILL_SWITCH" | not input.snapshot.control.duplexEnabled == true}
 
 # METADATA
 # title: What each gate removes
 # description: |
 #   The capabilities that a gate removes, with its reason, from the last gate
-#   to the first. Gates that judge the lease or the plugin as a whole share a
+#   to the first, of a lease that passes gates 11 to 14. Gates that judge the lease or the plugin as a whole share a
 #   layer.
 layers := [
 	{capability: "ALLOW" | some capability, _ in all},
@@ -76,10 +85,8 @@ layers := [
 	# 15: a flag has its type, or means nothing and is refused
 	{capability: "METADATA_MALFORMED" | some capability, word in lease_withholds; word != false},
 	{capability: "METADATA_MALFORMED" | not flags_well_formed; some capability, _ in all},
-	# 11 to 14: the lease
-	{capability: fault | fault := lease_fault; some capability, _ in all},
-	# 10: switching duplex on is an act
-	{"duplexCommandStream": "KILL_SWITCH" | not input.snapshot.control.duplexEnabled == true},
+	# 10: the lease
+	kill_switch,
 ] if {
 	all := tables.capabilities
 	opt_in := tables.opt_in
