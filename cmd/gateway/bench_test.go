@@ -83,6 +83,10 @@ func (c *constant) Admit(ctx context.Context, req *authz.Request, _ *authz.Decis
 	return c.Authorize(ctx, req, nil)
 }
 
+func (c *constant) Recheck(ctx context.Context, req *authz.Request, _ *authz.Decision) authz.Decision {
+	return c.Authorize(ctx, req, nil)
+}
+
 func (c *constant) Kin(context.Context, *authz.Request) (authz.Kinship, bool) {
 	return authz.Kinship{}, false
 }

@@ -57,11 +57,16 @@ type Classes interface {
 	Class(req *Request) (string, bool)
 }
 
-// Lasting is what a Policy may offer besides: it says whether an allow that it
-// gave to an open is its allow to the admit on the same facts, but for what
-// the Floor finds: an expiry that has come, another worker process.
+// Lasting is what a Policy may offer besides: it says for how long an allow of
+// its own says something.
 type Lasting interface {
+	// Lasts reports whether an allow to an open is the allow to its admit on the
+	// same facts, but for what the Floor finds: an expiry that has come,
+	// another worker process.
 	Lasts(opened *Decision) bool
+	// SameGates reports whether the gates that gave an allow are the shipped
+	// ones and are asked still.
+	SameGates(last *Decision) bool
 }
 
 // Recorder takes every decision, before anyone acts on it. It must not block.
@@ -112,6 +117,56 @@ func (a *Authorizer) Admit(ctx context.Context, req *Request, opened *Decision) 
 		return a.record(req, d)
 	}
 	return a.record(req, a.decide(ctx, req))
+}
+
+// Recheck decides and records again what was last allowed to a channel. Where
+// the Floor refuses, and the reason cannot be another gate's, the policy is
+// not asked: a revoked lease loses its channels before the rules are through.
+func (a *Authorizer) Recheck(ctx context.Context, req *Request, last *Decision) Decision {
+	if d, lost := a.lost(ctx, req, last); lost {
+		return a.record(req, d)
+	}
+	return a.record(req, a.decide(ctx, req))
+}
+
+// lost is a denial only when the policy would deny for the same reason.
+func (a *Authorizer) lost(ctx context.Context, req *Request, last *Decision) (Decision, bool) {
+	policy, ok := a.Policy.(Lasting)
+	if !ok || !last.Allow || !policy.SameGates(last) {
+		return Decision{}, false
+	}
+	q := Question{Request: req, Now: a.now()}
+	if !a.callerStands(req, q.Now) {
+		return Decision{}, false
+	}
+	q.View = a.Facts.Snapshot(ctx, req.LeaseID)
+	q.Now = a.now()
+	code, reason := Floor(&q)
+	if !firstToFail(reason, &q, last.View.Snapshot) {
+		return Decision{}, false
+	}
+	d := Deny(code, reason)
+	d.View = q.View
+	return d, true
+}
+
+// firstToFail reports whether no gate before the one that the Floor names can
+// fail: of a principal that stands, where gates 1 to 27 passed on the facts of
+// before. Gates 8, 10 and 11 have the Floor's word only by what they look at.
+func firstToFail(reason Reason, q *Question, before *Snapshot) bool {
+	s := q.View.Snapshot
+	if before == nil || s != nil && len(s.Malformed) > 0 {
+		return false
+	}
+	switch reason {
+	case ReasonSnapshotMissing, ReasonTenantMismatch: // 5, 7
+		return true
+	case ReasonLeaseExpired: // 9
+		return q.Request.EnvironmentID == "" || q.Request.EnvironmentID == s.Lease.EnvironmentID
+	case ReasonLeaseNotActive: // 12
+		return s.Control == before.Control && s.Lease.TenantID == before.Lease.TenantID && s.Lease.EnvironmentID == before.Lease.EnvironmentID
+	}
+	return false
 }
 
 // stands is an allow only when the policy would allow again.

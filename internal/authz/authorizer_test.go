@@ -33,6 +33,8 @@ func (s *standing) Decide(context.Context, *Question) Decision {
 
 func (s *standing) Lasts(*Decision) bool { return s.lasts }
 
+func (s *standing) SameGates(*Decision) bool { return s.lasts }
+
 func (s *standing) RecordDecision(_ *Request, d *Decision) { s.recorded = append(s.recorded, *d) }
 
 func newStanding() *standing {
@@ -99,5 +101,70 @@ func TestARefusedOpenIsNeverAdmittedUnasked(t *testing.T) {
 	a.Admit(t.Context(), req, &Decision{View: s.view, Live: s.live})
 	if s.evaluated != 1 {
 		t.Error("the policy was not asked")
+	}
+}
+
+// A recheck that the Floor refuses is not asked about where no earlier gate can
+// be the one that fails; else the policy gives the reason.
+func TestARecheckAsksThePolicyUnlessTheFloorsReasonIsTheFirst(t *testing.T) {
+	past := time.Unix(999, 0)
+	lease := func(change func(*Record)) func(*standing, *Request) {
+		return func(s *standing, _ *Request) {
+			old := s.view.Snapshot
+			r := &Record{
+				Kind: KindLease, ID: old.Lease.ID, TenantID: old.Lease.TenantID, EnvironmentID: old.Lease.EnvironmentID,
+				Status: old.Lease.Status, Pin: old.Lease.Pin,
+			}
+			change(r)
+			s.view.Snapshot = &Snapshot{LeaseID: "lease-1", Lease: r, Control: old.Control, Worker: old.Worker}
+		}
+	}
+	type changes []func(*standing, *Request)
+	revoked := lease(func(r *Record) { r.Status = "revoked" })
+	expired := lease(func(r *Record) { r.ExpiresAt = &past })
+	for name, c := range map[string]struct {
+		changes changes
+		reason  Reason // "": the policy is asked
+	}{
+		"nothing changed":              {nil, ""},
+		"revoked":                      {changes{revoked}, ReasonLeaseNotActive},
+		"expired":                      {changes{expired}, ReasonLeaseExpired},
+		"expired and revoked":          {changes{revoked, expired}, ReasonLeaseExpired},
+		"given to another tenant":      {changes{lease(func(r *Record) { r.TenantID = "other" })}, ReasonTenantMismatch},
+		"another tenant's and revoked": {changes{revoked, lease(func(r *Record) { r.TenantID = "other" })}, ReasonTenantMismatch},
+		"deleted":                      {changes{func(s *standing, _ *Request) { s.view.Snapshot = &Snapshot{LeaseID: "lease-1"} }}, ReasonSnapshotMissing},
+		"no snapshot at all":           {changes{func(s *standing, _ *Request) { s.view.Snapshot = nil }}, ReasonSnapshotMissing},
+
+		"other gates":              {changes{revoked, func(s *standing, _ *Request) { s.lasts = false }}, ""},
+		"revoked, control changed": {changes{revoked, func(s *standing, _ *Request) { s.view.Snapshot.Control = &Record{Kind: KindControl} }}, ""},
+		"revoked and moved":        {changes{lease(func(r *Record) { r.Status, r.EnvironmentID = "revoked", "env-2" })}, ""},
+		"expired in another environment than asked for": {changes{expired, func(_ *standing, r *Request) { r.EnvironmentID = "env-2" }}, ""},
+		"stale": {changes{revoked, func(s *standing, _ *Request) { s.view.Fresh = false }}, ""},
+		"malformed": {changes{func(s *standing, _ *Request) {
+			s.view.Snapshot = &Snapshot{LeaseID: "lease-1", Malformed: []Kind{KindLease}}
+		}}, ""},
+		"the credential expired":   {changes{revoked, func(_ *standing, r *Request) { r.Principal.ExpiresAt = &past }}, ""},
+		"the credential withdrawn": {changes{revoked, func(_ *standing, r *Request) { r.Principal = nil }}, ""},
+		"the link dropped":         {changes{func(s *standing, _ *Request) { s.live = nil }}, ""},
+	} {
+		s := newStanding()
+		a := &Authorizer{Facts: s, Workers: s, Policy: s, Recorder: s, Now: func() time.Time { return s.now }}
+		req := &Request{Phase: Open, LeaseID: "lease-1", Capability: DuplexCommandStream, Principal: &Principal{Subject: "s", TenantID: "acme"}}
+		last := a.Authorize(t.Context(), req, nil)
+		req.Phase, req.Channel = Recheck, &ChannelFacts{WorkerID: "wrk", Generation: "g1"}
+		for _, change := range c.changes {
+			change(s, req)
+		}
+		before := s.evaluated
+		d := a.Recheck(t.Context(), req, &last)
+		switch asked := s.evaluated > before; {
+		case asked != (c.reason == ""):
+			t.Errorf("%s: asked %v, got %+v", name, asked, d)
+		case !asked && (d.Allow || d.Reason != c.reason || d.Code != CodeDuplexDenied):
+			t.Errorf("%s: got %+v", name, d)
+		}
+		if len(s.recorded) != 2 || s.recorded[1].ID != d.ID {
+			t.Errorf("%s: recorded %d decisions", name, len(s.recorded))
+		}
 	}
 }

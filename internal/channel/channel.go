@@ -207,6 +207,7 @@ func (c *Channel) info() Info {
 // asked is one recheck of a channel.
 type asked struct {
 	request authz.Request
+	last    authz.Decision
 	since   time.Time // when the change was noticed
 	sweep   *sweep    // that it is part of; nil: none
 	number  uint64    // of the asks so far
@@ -219,7 +220,7 @@ func (c *Channel) question(callers authz.Callers) asked {
 	req := c.request
 	req.Phase = authz.Recheck
 	req.Principal = callers.Current(req.Principal)
-	a := asked{request: req, since: c.since, sweep: c.sweep, number: c.asks}
+	a := asked{request: req, last: c.decision, since: c.since, sweep: c.sweep, number: c.asks}
 	c.since, c.sweep = time.Time{}, nil
 	return a
 }

@@ -143,7 +143,7 @@ func (r *Register) recheck(ctx context.Context, c *Channel) {
 	a := c.question(r.callers)
 	ctx, cancel := context.WithTimeout(ctx, r.limits.Load().RevocationBound/2)
 	defer cancel()
-	d := r.judge(ctx, &a.request, a.sweep)
+	d := r.judge(ctx, &a)
 	if d.Allow {
 		c.settle(d, &a)
 		return
@@ -152,18 +152,19 @@ func (r *Register) recheck(ctx context.Context, c *Channel) {
 }
 
 // judge reaches the decision for one channel of a sweep.
-func (r *Register) judge(ctx context.Context, req *authz.Request, s *sweep) authz.Decision {
+func (r *Register) judge(ctx context.Context, a *asked) authz.Decision {
+	s := a.sweep
 	if s == nil || time.Since(s.began) > r.limits.Load().RevocationBound/2 {
-		return r.authorizer.Authorize(ctx, req, nil)
+		return r.authorizer.Recheck(ctx, &a.request, &a.last)
 	}
-	kin, ok := r.authorizer.Kin(ctx, req)
+	kin, ok := r.authorizer.Kin(ctx, &a.request)
 	if !ok {
-		return r.authorizer.Authorize(ctx, req, nil)
+		return r.authorizer.Recheck(ctx, &a.request, &a.last)
 	}
 	if d, ok := s.get(kin); ok {
-		return r.authorizer.Repeat(req, d)
+		return r.authorizer.Repeat(&a.request, d)
 	}
-	d := r.authorizer.Authorize(ctx, req, nil)
+	d := r.authorizer.Recheck(ctx, &a.request, &a.last)
 	if d.Allow || d.Code != authz.CodeUnavailable { // what could not be decided is tried again
 		s.put(kin, d)
 	}

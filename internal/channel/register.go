@@ -12,7 +12,8 @@ import (
 
 // Authorizer is the one path to a decision; *authz.Authorizer.
 type Authorizer interface {
-	Authorize(ctx context.Context, req *authz.Request, reserve func(*authz.Decision) authz.Reason) authz.Decision
+	// Recheck decides again what was last allowed to a channel.
+	Recheck(ctx context.Context, req *authz.Request, last *authz.Decision) authz.Decision
 	// Kin says which rechecks have the same answer at one moment.
 	Kin(ctx context.Context, req *authz.Request) (authz.Kinship, bool)
 	// Refuse records a denial that was reached without asking.

@@ -31,7 +31,7 @@ func (p *policy) set(answer func(context.Context, *authz.Request) authz.Decision
 	p.answer = answer
 }
 
-func (p *policy) Authorize(ctx context.Context, req *authz.Request, _ func(*authz.Decision) authz.Reason) authz.Decision {
+func (p *policy) Recheck(ctx context.Context, req *authz.Request, _ *authz.Decision) authz.Decision {
 	p.asked.Add(1)
 	p.mu.Lock()
 	answer := p.answer

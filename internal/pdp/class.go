@@ -41,6 +41,12 @@ func (e *Engine) Lasts(opened *authz.Decision) bool {
 	return set != nil && set.lasting && opened.Policy == set.revision
 }
 
+// SameGates is part of authz.Lasting.
+func (e *Engine) SameGates(last *authz.Decision) bool {
+	set := e.set.Load()
+	return set != nil && set.shipped && last.Policy == set.revision
+}
+
 var (
 	_ authz.Classes = (*Engine)(nil)
 	_ authz.Lasting = (*Engine)(nil)

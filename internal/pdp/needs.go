@@ -116,15 +116,11 @@ func ofSnapshot(top, field string) bool {
 
 // allLasting reports whether no rule of the team's looks at what differs between an
 // open and its admit: the phase, the time, the channel. What the shipped gates
-// make of these is the Floor's too; gates that the team brings itself may be other
-// gates.
+// make of these is the Floor's too.
 func allLasting(c *ast.Compiler, shipped map[string]*ast.Module) bool {
 	for file, m := range c.Modules {
 		if shipped[file] != nil {
 			continue
-		}
-		if name := m.Package.Path.String(); ownedBySluice(name) && name != teamPackage {
-			return false
 		}
 		for _, r := range m.Rules {
 			if !looksOnly(c, r, fixed) {
@@ -133,6 +129,20 @@ func allLasting(c *ast.Compiler, shipped map[string]*ast.Module) bool {
 		}
 	}
 	return true
+}
+
+// replacesGates reports whether a team's set brings shipped packages or tables,
+// whose gates may be other gates.
+func replacesGates(team *source) bool {
+	if _, found := team.data["sluice"]; found {
+		return true
+	}
+	for _, m := range team.modules {
+		if name := m.Package.Path.String(); ownedBySluice(name) && name != teamPackage {
+			return true
+		}
+	}
+	return false
 }
 
 // fixed reports whether input.top.field is the same at an open and at its admit

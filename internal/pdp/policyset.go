@@ -30,6 +30,7 @@ type policySet struct {
 	packages map[string]ast.Ref
 	needs    inputNeeds
 	steady   []ast.Ref
+	shipped  bool // the gates are the shipped ones
 	lasting  bool // an allow to an open lasts until its admit
 
 	classification, decision, teardown, failing ast.Body
@@ -96,7 +97,8 @@ func buildSet(ctx context.Context, o Options) (*policySet, error) {
 	if err != nil {
 		return nil, err
 	}
-	set.lasting = allLasting(set.compiler, shipped.modules)
+	set.shipped = !replacesGates(team)
+	set.lasting = set.shipped && allLasting(set.compiler, shipped.modules)
 	set.revision = shipped.revision()
 	if o.Path != "" {
 		set.revision += "-" + team.revision()

@@ -50,6 +50,10 @@ func (d *decides) Admit(ctx context.Context, req *authz.Request, _ *authz.Decisi
 	return d.Authorize(ctx, req, nil)
 }
 
+func (d *decides) Recheck(ctx context.Context, req *authz.Request, _ *authz.Decision) authz.Decision {
+	return d.Authorize(ctx, req, nil)
+}
+
 func (d *decides) Kin(context.Context, *authz.Request) (authz.Kinship, bool) {
 	return authz.Kinship{}, false
 }

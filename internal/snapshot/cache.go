@@ -26,8 +26,8 @@ type Options struct {
 	// quick, and must not change its answers.
 	Override func(kind authz.Kind, id string) (*authz.Record, bool)
 	// OnChange, when set, is called for every held lease whose snapshot became
-	// another one, or turned stale or fresh. It is called by one goroutine,
-	// off the path of requests, and must not block for long.
+	// another one, or turned stale or fresh. It is called by one goroutine at
+	// a time, off the path of requests, and must not block for long.
 	OnChange func(leaseID string)
 	// MaxLeases bounds the leases held, retained ones apart. Default 131072.
 	MaxLeases int
@@ -64,6 +64,8 @@ type Cache struct {
 	base time.Time // the origin of every time here, on the monotonic clock
 
 	epoch atomic.Pointer[epoch] // nil before the first Up
+
+	telling sync.Mutex // held while OnChange is called
 
 	index index // of held by lease id; read without a lock
 

@@ -28,6 +28,7 @@ func (c *Cache) load(ctx context.Context) {
 			issued := c.now()
 			values, err := c.read(ctx, batch)
 			c.finish(batch, ep, issued, values, err)
+			c.notifyNow(ctx)
 		}
 	}
 }

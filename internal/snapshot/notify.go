@@ -23,19 +23,35 @@ func (c *Cache) notify(ctx context.Context) {
 			return
 		case <-c.notice:
 		}
-		c.mu.Lock()
-		due := c.notices
-		c.notices = nil
-		for _, h := range due {
-			h.noticed = false
+		c.telling.Lock()
+		c.tellDue(ctx)
+		c.telling.Unlock()
+	}
+}
+
+// notifyNow is notify's work on the goroutine that read the change, which is
+// one less to be woken on the way to a revocation. While others are told, it is
+// left to notify.
+func (c *Cache) notifyNow(ctx context.Context) {
+	if c.telling.TryLock() {
+		defer c.telling.Unlock()
+		c.tellDue(ctx)
+	}
+}
+
+func (c *Cache) tellDue(ctx context.Context) {
+	c.mu.Lock()
+	due := c.notices
+	c.notices = nil
+	for _, h := range due {
+		h.noticed = false
+	}
+	c.mu.Unlock()
+	for _, h := range due {
+		if ctx.Err() != nil {
+			return
 		}
-		c.mu.Unlock()
-		for _, h := range due {
-			if ctx.Err() != nil {
-				return
-			}
-			c.opt.OnChange(h.id)
-		}
+		c.opt.OnChange(h.id)
 	}
 }
 
