@@ -116,6 +116,9 @@ func (p *pipe) stopped(by *pump) {
 		p.channel.Silenced()
 	}
 	if p.stopping.Load() {
+		if by == &p.up {
+			time.Sleep(callersFirst)
+		}
 		by.farewell(p.channel.Ending(), p.until())
 	}
 	by.src.release()
@@ -139,6 +142,11 @@ func (p *pipe) close() {
 	_ = p.worker.Close()
 	_ = p.caller.Close()
 }
+
+// callersFirst is how long a worker waits for its close frame. When hundreds of
+// channels lose their right at once, what their callers are told must not queue
+// behind what workers do about theirs.
+const callersFirst = 2 * time.Millisecond
 
 // until bounds a pump's farewell: close_grace from now, not from cut, for a
 // busy machine's delay must not cost the caller its close frame. It waits for
