@@ -5,24 +5,39 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"syscall"
 )
 
-// bufferSize is what a pump moves at once, and the largest frame it holds
-// back to keep its stream at a frame boundary.
-const bufferSize = 64 << 10
+const (
+	// bufferSize is what a pump moves at once, and the largest frame it holds back
+	// to keep its stream at a frame boundary: a message of 64 KiB in one frame
+	// fits.
+	bufferSize = 72 << 10
+	// burstSize is what it moves at once while a peer sends faster than that: half
+	// the system calls, and more. Only so many pumps at a time do, so that peers
+	// who send much and read nothing take no more than maxBursts of them.
+	burstSize = 512 << 10
+	maxBursts = 32
+)
 
-var buffers = sync.Pool{New: func() any { b := make([]byte, bufferSize); return &b }}
+var (
+	buffers = sync.Pool{New: func() any { b := make([]byte, bufferSize); return &b }}
+	bursts  = sync.Pool{New: func() any { b := make([]byte, burstSize); return &b }}
+	inBurst atomic.Int32
+)
 
 // lazyReader reads a connection without holding a buffer while it waits: on a
 // TCP socket the buffer is taken when the socket is readable, elsewhere a
-// small one waits and a large one follows.
+// small one waits and a large one follows. What is held when it waits, a part of
+// a frame, is in a buffer of bufferSize.
 type lazyReader struct {
 	conn    net.Conn
 	raw     syscall.RawConn // nil: not a plain TCP socket
 	pending []byte          // read before the pump took over
 	wait    []byte          // what waits on a connection that is no plain socket
 	buf     *[]byte         // nil while nothing is held
+	burst   bool            // the last read of the socket filled its buffer
 
 	// One read of a plain TCP socket: attempt is readSocket, made once, so that a
 	// waiting reader holds nothing else.
@@ -75,17 +90,20 @@ func (r *lazyReader) readRaw(have int) (int, error) {
 // readSocket reports whether the socket had something to say; it is asked again
 // when it is readable.
 func (r *lazyReader) readSocket(fd uintptr) bool {
+	if r.burst {
+		r.grow()
+	}
 	r.take()
+	free := (*r.buf)[r.have:]
 	for {
-		r.n, r.err = syscall.Read(int(fd), (*r.buf)[r.have:])
+		r.n, r.err = syscall.Read(int(fd), free)
 		if !errors.Is(r.err, syscall.EINTR) {
 			break
 		}
 	}
+	r.burst = r.n == len(free)
 	if errors.Is(r.err, syscall.EAGAIN) {
-		if r.have == 0 {
-			r.release()
-		}
+		r.shrink()
 		return false
 	}
 	return true
@@ -115,9 +133,44 @@ func (r *lazyReader) take() {
 	}
 }
 
-func (r *lazyReader) release() {
-	if r.buf != nil {
-		buffers.Put(r.buf)
-		r.buf = nil
+// grow moves to a buffer of burstSize, if there is one to be had.
+func (r *lazyReader) grow() {
+	if r.buf != nil && len(*r.buf) == burstSize {
+		return
 	}
+	if inBurst.Add(1) > maxBursts {
+		inBurst.Add(-1)
+		return
+	}
+	r.move(bursts.Get().(*[]byte))
+}
+
+// shrink holds what is held, at most bufferSize, in no more than it needs.
+func (r *lazyReader) shrink() {
+	switch {
+	case r.have == 0:
+		r.release()
+	case r.have <= bufferSize && len(*r.buf) == burstSize:
+		r.move(buffers.Get().(*[]byte))
+	}
+}
+
+func (r *lazyReader) move(to *[]byte) {
+	if r.buf != nil {
+		copy(*to, (*r.buf)[:r.have])
+	}
+	r.release()
+	r.buf = to
+}
+
+func (r *lazyReader) release() {
+	switch {
+	case r.buf == nil:
+	case len(*r.buf) == burstSize:
+		bursts.Put(r.buf)
+		inBurst.Add(-1)
+	default:
+		buffers.Put(r.buf)
+	}
+	r.buf = nil
 }

@@ -186,7 +186,7 @@ func TestManyWhoDoNotReadHoldABufferEach(t *testing.T) {
 		}()
 	}
 	waitUntilStuck(t, g)
-	if grown := int64(heap()) - int64(before); grown > many*2*bufferSize+16<<20 {
+	if grown := int64(heap()) - int64(before); grown > many*2*bufferSize+maxBursts*burstSize {
 		t.Errorf("%d channels hold %d MiB", many, grown>>20)
 	}
 	g.decides.set(denies(authz.CodeDuplexDenied))

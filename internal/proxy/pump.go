@@ -58,7 +58,7 @@ func (p *pump) forward() bool {
 	held := (*p.src.buf)[:p.have]
 	n, err := p.have, error(nil)
 	if p.frames != nil {
-		n, err = p.frames.whole(held, len(*p.src.buf))
+		n, err = p.frames.whole(held, bufferSize)
 		messages, _ := p.frames.counts()
 		p.flow.Messages.Store(messages)
 	}
