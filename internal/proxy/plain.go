@@ -11,6 +11,7 @@ import (
 	"sluice/internal/authz"
 	"sluice/internal/channel"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -192,16 +193,17 @@ func (x *exchange) roundTrip(ctx context.Context, ch *channel.Channel, d authz.D
 	admitted := x.admit(ctx, d)
 	if !commit(admitted) {
 		_ = worker.Close()
-		refused := denied(admitted)
-		if ch != nil {
-			refused = x.deniedOrEnded(ch, admitted)
-		}
+		refused := x.deniedOrEnded(ch, admitted)
 		return nil, &refused
 	}
-	response, err := x.send(ctx, ch, worker, d) //nolint:bodyclose // answer.close does
+	body := &callerBody{ReadCloser: x.r.Body, channel: ch}
+	response, err := x.send(ctx, body, worker, d) //nolint:bodyclose // answer.close does
 	if err != nil {
 		_ = worker.Close()
 		refused := x.workerRefusal(ch, err)
+		if ch.Ending() == nil && body.broken.Load() { // whatever the worker made of that
+			refused = *wireRefusal(errBody)
+		}
 		return nil, &refused
 	}
 	a := &answer{Response: response, only: x.grpc && response.Body == http.NoBody, worker: worker}
@@ -218,7 +220,7 @@ func (x *exchange) roundTrip(ctx context.Context, ch *channel.Channel, d authz.D
 }
 
 // send writes the request to the worker and returns the head of its answer.
-func (x *exchange) send(ctx context.Context, ch *channel.Channel, worker net.Conn, d authz.Decision) (*http.Response, error) {
+func (x *exchange) send(ctx context.Context, body io.ReadCloser, worker net.Conn, d authz.Decision) (*http.Response, error) {
 	headers, err := x.headers(d)
 	if err != nil {
 		return nil, err
@@ -239,12 +241,9 @@ func (x *exchange) send(ctx context.Context, ch *channel.Channel, worker net.Con
 		return nil, err
 	}
 	out := (&http.Request{
-		Method: x.r.Method, Host: x.host(), Header: headers, ContentLength: x.r.ContentLength, Body: x.r.Body,
+		Method: x.r.Method, Host: x.host(), Header: headers, ContentLength: x.r.ContentLength, Body: body,
 		URL: &url.URL{Scheme: "http", Host: "worker:80", Opaque: x.r.RequestURI},
 	}).WithContext(ctx)
-	if ch != nil {
-		out.Body = &countedBody{x.r.Body, ch}
-	}
 	if out.ContentLength == 0 {
 		out.Body = nil
 	}
@@ -257,17 +256,21 @@ func (x *exchange) send(ctx context.Context, ch *channel.Channel, worker net.Con
 	return conn.RoundTrip(out)
 }
 
-// countedBody counts what a caller sends to the worker.
-type countedBody struct {
+// callerBody counts what a caller sends to the worker.
+type callerBody struct {
 	io.ReadCloser
 	channel *channel.Channel
+	broken  atomic.Bool // it could not be read to its end
 }
 
-func (b *countedBody) Read(p []byte) (int, error) {
+func (b *callerBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if n > 0 {
 		b.channel.ToWorker.Bytes.Add(int64(n))
 		b.channel.Touch()
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		b.broken.Store(true)
 	}
 	return n, err
 }

@@ -30,3 +30,11 @@ func TestARevokedStreamEndsThoughItsCallerNeverSendsTheAnnouncedBody(t *testing.
 		})
 	}
 }
+
+// A body that breaks HTTP's framing is its sender's fault, not the worker's.
+func TestAMalformedBodyIsItsSendersFault(t *testing.T) {
+	worker := listen(t, func(c net.Conn) { io.Copy(io.Discard, c) })
+	g := startGateway(t, worker)
+	_, br := dialRaw(t, g.address, "POST /v1/leases/lease-1/execute HTTP/1.1\r\nHost: gateway\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nx\r\n")
+	wantStatus(t, br, 400, "BAD_REQUEST")
+}
