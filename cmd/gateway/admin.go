@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"path"
 	"path/filepath"
 	"sluice/internal/authz"
 	"sluice/internal/channel"
@@ -104,6 +105,10 @@ func (a *admin) guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if len(r.Header.Values("Origin")) > 0 || !a.ownHost(r.Host) {
 			writeError(w, http.StatusForbidden, "the admin listener is not for browsers, and takes no foreign Host")
+			return
+		}
+		if r.URL.Path != path.Clean(r.URL.Path) { // refused, where ServeMux would send elsewhere
+			writeError(w, http.StatusNotFound, "there is no such call")
 			return
 		}
 		next.ServeHTTP(w, r)

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -12,7 +13,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -69,15 +72,17 @@ func (c *crowd) write(i int, status string, revision int) (began time.Time, took
 
 // open opens a channel into lease i.
 func (c *crowd) open(i int) (net.Conn, *bufio.Reader, error) {
-	head := fmt.Sprintf("GET /v1/leases/crowd-%d/duplex HTTP/1.1\r\nHost: gateway\r\nAuthorization: Bearer token-of-alice\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
-		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n", i)
-	conn, err := openRaw(c.address, head)
+	conn, err := openRaw(c.address, crowdHead(i))
 	if err != nil {
 		return nil, nil, err
 	}
 	c.b.Cleanup(func() { conn.Close() })
 	_ = conn.SetDeadline(time.Time{})
 	return conn, bufio.NewReaderSize(conn, 256), nil
+}
+
+func crowdHead(i int) string {
+	return strings.Replace(openHead, "lease-1", fmt.Sprintf("crowd-%d", i), 1)
 }
 
 // BenchmarkRevocation measures, among 5,000 open channels, how long after the
@@ -165,6 +170,78 @@ func BenchmarkPolicySwap(b *testing.B) {
 		ratios = append(ratios, (last-before)/(leases*each))
 	}
 	b.ReportMetric(median(ratios), "evaluations/channel(<=0.2)")
+}
+
+// BenchmarkChurn revokes 10,000 leases while others open and close, and counts
+// what was lost, a channel that stayed, and what was wrong, one that ended
+// without cause; then nothing may be left.
+func BenchmarkChurn(b *testing.B) {
+	const revocations, leases = 10_000, 64
+	c := newCrowd(b, leases, 4)
+	var lost, wrong atomic.Int64
+	goroutines, descriptors := c.goroutines(), c.descriptors()
+	revision := 10
+	for b.Loop() {
+		ended := make(chan struct{})
+		var callers, revokers sync.WaitGroup
+		for i := range 8 { // into leases that nobody revokes
+			callers.Go(func() {
+				for n := i; ; n++ {
+					select {
+					case <-ended:
+						return
+					default:
+					}
+					conn, err := openRaw(c.address, crowdHead(n%leases))
+					if err != nil {
+						wrong.Add(1)
+						continue
+					}
+					_ = conn.SetReadDeadline(time.Now().Add(time.Millisecond))
+					if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+						wrong.Add(1)
+					}
+					_ = conn.Close()
+				}
+			})
+		}
+		for i := range 16 {
+			revokers.Go(func() {
+				lease := leases + i
+				for n := range revocations / 16 {
+					c.write(lease, "active", revision+2*n)
+					conn, err := openRaw(c.address, crowdHead(lease))
+					if err != nil {
+						wrong.Add(1)
+						continue
+					}
+					c.write(lease, "revoked", revision+2*n+1)
+					_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+					frame := make([]byte, 4)
+					if _, err := io.ReadFull(conn, frame); err != nil || frame[0] != 0x88 || int(frame[2])<<8|int(frame[3]) != 1008 {
+						lost.Add(1)
+					}
+					_ = conn.Close()
+				}
+			})
+		}
+		revokers.Wait()
+		close(ended)
+		callers.Wait()
+		revision += 2 * revocations
+	}
+	c.eventually("all is as it was", func() bool {
+		return c.goroutines() <= goroutines+8 && c.descriptors() <= descriptors+8
+	})
+	b.ReportMetric(float64(lost.Load()), "lost(0)")
+	b.ReportMetric(float64(wrong.Load()), "wrong(0)")
+	b.ReportMetric(c.goroutines()-goroutines, "goroutines-left")
+	b.ReportMetric(float64(c.descriptors()-descriptors), "descriptors-left")
+}
+
+func (c *crowd) goroutines() (n float64) {
+	_, _ = fmt.Sscan(c.metric("go_goroutines"), &n)
+	return n
 }
 
 // BenchmarkLargeMessages compares 64 KiB messages echoed through the gateway
@@ -269,15 +346,32 @@ func pump64K(b *testing.B, address string, messages int) time.Duration {
 
 func httputilProxy(b *testing.B, worker string) string {
 	b.Helper()
-	target := &url.URL{Scheme: "http", Host: worker}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		b.Fatal(err)
 	}
-	server := &http.Server{Handler: &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }}}
+	server := httputilServer(worker)
 	go func() { _ = server.Serve(l) }()
 	b.Cleanup(func() { server.Close() })
 	return l.Addr().String()
+}
+
+func httputilServer(worker string) *http.Server {
+	target := &url.URL{Scheme: "http", Host: worker}
+	return &http.Server{Handler: &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }}}
+}
+
+// httputilMain is a reverse proxy as a process of its own, until its standard
+// input ends.
+func httputilMain(worker string) int {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 1
+	}
+	fmt.Println(l.Addr())
+	go func() { _ = httputilServer(worker).Serve(l) }()
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	return 0
 }
 
 func nginxProxy(b *testing.B, nginx, worker string) string {

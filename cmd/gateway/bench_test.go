@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"sluice/internal/authz"
@@ -244,56 +245,104 @@ func median(list []float64) float64 {
 	return list[len(list)/2]
 }
 
-// BenchmarkIdle measures what an idle channel costs a gateway process.
+// BenchmarkIdle measures what an idle channel costs a gateway process, and how
+// many times that it costs a process of httputil.ReverseProxy.
 func BenchmarkIdle(b *testing.B) {
-	const channels = 2000
 	raiseFileLimit(b)
 	s := newScene(b).start(`channels: {open_rate_per_caller: 100000, max_per_lease: 100000, max_per_tenant: 100000}`, `telemetry: {log: {decisions: false}}`)
-	// What a running gateway has touched anyway is not the channels'.
-	for range 200 {
-		c, err := openRaw(s.address, openHead)
-		if err != nil {
-			b.Fatal(err)
-		}
-		c.Close()
-	}
-	time.Sleep(2 * time.Second)
-	rss, fds := s.resident(), s.descriptors()
-	conns := make([]net.Conn, 0, channels)
+	peer := startHTTPUtil(b, strings.TrimPrefix(s.url, "http://"))
 	for b.Loop() {
-		for len(conns) < channels {
-			c, err := openRaw(s.address, openHead)
-			if err != nil {
-				b.Fatal(err)
-			}
-			conns = append(conns, c)
-		}
-		time.Sleep(15 * time.Second) // an idle gateway gives back what opening them took
-		b.ReportMetric(float64(s.resident()-rss)/1024/channels, "KB/channel(<=12)")
-		b.ReportMetric(float64(s.descriptors()-fds)/channels, "fds/channel(2)")
-	}
-	for _, c := range conns {
-		c.Close()
+		ours, descriptors := idle(b, s.cmd.Process.Pid, s.address)
+		theirs, _ := idle(b, peer.Process.Pid, peer.address)
+		b.ReportMetric(ours/1024, "KB/channel(<=12)")
+		b.ReportMetric(descriptors, "fds/channel(2)")
+		b.ReportMetric(theirs/ours, "x-httputil(>=5)")
 	}
 }
 
-// resident is the resident memory of the gateway's process, in bytes.
-func (s *scene) resident() int {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", s.cmd.Process.Pid))
+type peerProcess struct {
+	*exec.Cmd
+	address string
+}
+
+func startHTTPUtil(b *testing.B, worker string) peerProcess {
+	b.Helper()
+	peer := peerProcess{Cmd: exec.Command(os.Args[0])}
+	peer.Env = append(os.Environ(), "SLUICE_BENCH_HTTPUTIL="+worker)
+	in, err := peer.StdinPipe()
 	if err != nil {
-		s.t.Fatal(err)
+		b.Fatal(err)
+	}
+	out, err := peer.StdoutPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := peer.Start(); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		_ = in.Close()
+		_ = peer.Wait()
+	})
+	if _, err := fmt.Fscan(out, &peer.address); err != nil {
+		b.Fatal(err)
+	}
+	return peer
+}
+
+// idle returns the resident bytes and the descriptors that a process takes for
+// each of 2,000 idle channels.
+func idle(b *testing.B, pid int, address string) (bytes, fds float64) {
+	b.Helper()
+	const channels = 2000
+	open := func() net.Conn {
+		c, err := openRaw(address, openHead)
+		if err != nil {
+			b.Fatal(err)
+		}
+		return c
+	}
+	for range 200 { // what a running process has touched anyway is not the channels'
+		open().Close()
+	}
+	time.Sleep(2 * time.Second)
+	resident, open0 := residentOf(b, pid), descriptorsOf(b, pid)
+	var conns []net.Conn
+	for range channels {
+		conns = append(conns, open())
+	}
+	time.Sleep(15 * time.Second) // an idle process gives back what opening them took
+	bytes = float64(residentOf(b, pid)-resident) / channels
+	fds = float64(descriptorsOf(b, pid)-open0) / channels
+	for _, c := range conns {
+		c.Close()
+	}
+	return bytes, fds
+}
+
+// residentOf is the resident memory of a process, in bytes.
+func residentOf(t testing.TB, pid int) int {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+	if err != nil {
+		t.Fatal(err)
 	}
 	pages, err := strconv.Atoi(strings.Fields(string(text))[1])
 	if err != nil {
-		s.t.Fatal(err)
+		t.Fatal(err)
 	}
 	return pages * os.Getpagesize()
 }
 
-func (s *scene) descriptors() int {
-	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", s.cmd.Process.Pid))
+func descriptorsOf(t testing.TB, pid int) int {
+	t.Helper()
+	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
 	if err != nil {
-		s.t.Fatal(err)
+		t.Fatal(err)
 	}
 	return len(entries)
 }
+
+func (s *scene) resident() int { return residentOf(s.t, s.cmd.Process.Pid) }
+
+func (s *scene) descriptors() int { return descriptorsOf(s.t, s.cmd.Process.Pid) }

@@ -99,7 +99,7 @@ func (g *gateway) openFacts(context.Context) (err error) {
 		return err
 	}
 	g.dialer, err = worker.NewDialer(worker.DialerOptions{
-		Allow: cfg.Workers.Allow, Own: g.ownAddresses(), Timeout: cfg.Workers.DialTimeout,
+		Allow: cfg.Workers.Allow, Own: g.ownAddresses(), Found: g.storeAddresses, Timeout: cfg.Workers.DialTimeout,
 		TLS: worker.TLSOptions{CAFile: cfg.Workers.TLS.CAFile, CertFile: cfg.Workers.TLS.CertFile, KeyFile: cfg.Workers.TLS.KeyFile},
 	})
 	if err != nil {
@@ -395,4 +395,21 @@ func (g *gateway) ownAddresses() []string {
 		own = append(own, g.config.Store.Redis.Addresses...)
 	}
 	return own
+}
+
+// storeAddresses are those of the store's servers that sentinels or a cluster
+// name; the configured ones may be others.
+func (g *gateway) storeAddresses() (found []string) {
+	several, ok := g.store.(interface {
+		Servers() []snapshot.ServerStatus
+	})
+	if !ok {
+		return nil
+	}
+	for _, server := range several.Servers() {
+		if _, _, err := net.SplitHostPort(server.Name); err == nil { // no Unix socket, and no name for several
+			found = append(found, server.Name)
+		}
+	}
+	return found
 }

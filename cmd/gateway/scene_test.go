@@ -31,6 +31,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv("SLUICE_TEST_WORKER") != "" {
 		os.Exit(workerMain())
 	}
+	if worker := os.Getenv("SLUICE_BENCH_HTTPUTIL"); worker != "" {
+		os.Exit(httputilMain(worker))
+	}
 	if os.Getenv("SLUICE_TEST_GATEWAY") != "" {
 		os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
@@ -76,6 +79,7 @@ type event struct {
 		Sluice struct {
 			Phase     string       `json:"phase"`
 			ChannelID string       `json:"channel_id"`
+			Fault     string       `json:"fault"`
 			Reason    authz.Reason `json:"reason"`
 			Lease     string       `json:"lease"`
 			Effective []string     `json:"effective"`

@@ -249,6 +249,11 @@ func TestTheAdminListenerTakesNobodyElse(t *testing.T) {
 			t.Errorf("%s: answered %d %s", name, status, body)
 		}
 	}
+	for _, path := range []string{"//v1/records/lease", "/v1/../v1/records/lease", "/v1/records/lease/"} {
+		if status, _, body := s.operator("GET", path, ""); status != 404 {
+			t.Errorf("%s: answered %d %s", path, status, body)
+		}
+	}
 	for _, path := range []string{"/metrics", "/livez", "/readyz", "/v1/records/lease", "/debug/pprof/", "/v1/data"} {
 		if answer := s.get("alice", path); answer.StatusCode != 404 {
 			t.Errorf("the data plane answers %s with %d", path, answer.StatusCode)

@@ -300,6 +300,7 @@ func TestSentinelsPromoteAReplicaAndChannelsStay(t *testing.T) {
 	r := redistest.StartReplicated(t)
 	s := newFaultScene(t, r.Master.Client).serve(20*time.Second, redistest.MasterName, r.Sentinels...)
 	mine, neighbour := s.open("alice", "lease-1"), s.open("alice", "lease-2")
+	s.refusesTheStoreAsWorker(r.Master.Address)
 	r.Replica.Freeze()
 	s.writeLease("lease-1", "revoked", 2)
 	s.lost(mine)
@@ -320,6 +321,19 @@ func TestSentinelsPromoteAReplicaAndChannelsStay(t *testing.T) {
 		t.Errorf("closed with %d %q", e.Code, e.Reason)
 	}
 	within(t, since)
+}
+
+// refusesTheStoreAsWorker shows that a record cannot send a caller to the store's
+// own server, though nobody configured its address.
+func (s *faultScene) refusesTheStoreAsWorker(address string) {
+	s.t.Helper()
+	s.set("worker:wrk-store", fmt.Sprintf(`{"id": "wrk-store", "pluginId": "plg-a", "url": "http://%s", "revision": 1}`, address))
+	pin := fields{"driver": "sandbox", "pluginId": "plg-a", "driverKey": "box", "workerId": "wrk-store"}
+	s.set("lease:lease-store", s.leaseText("lease-store", fields{"pin": pin}))
+	p, answer := s.refused("alice", "lease-store")
+	if d := s.decision(p.DecisionID); answer.StatusCode != 503 || !strings.Contains(d.Custom.Sluice.Fault, "its store's") {
+		s.t.Errorf("answered %d %+v, recorded %+v", answer.StatusCode, p, d)
+	}
 }
 
 // clusterBehindRelays has a relay in front of each node, to which the cluster

@@ -172,25 +172,19 @@ func or[T comparable](v, otherwise T) T {
 // 80ms where a snapshot is held that still may decide by its age, at most
 // 450ms where none is.
 func (c *Cache) Snapshot(ctx context.Context, leaseID string) authz.View {
-	if h := c.index.get(leaseID); h != nil {
-		if view, ok := c.hit(h); ok {
-			return view
-		}
+	if view, ok := c.hit(leaseID); ok {
+		return view
 	}
 	return c.miss(ctx, leaseID)
 }
 
-func (c *Cache) hit(h *held) (authz.View, bool) {
-	j := h.joined.Load()
-	if j == nil || j.epoch != c.epoch.Load() {
+func (c *Cache) hit(id string) (authz.View, bool) {
+	now, j := c.now(), c.index.hit(id)
+	if j == nil || !j.stands(now) || j.epoch != c.epoch.Load() {
 		return authz.View{}, false
 	}
-	now := c.now()
-	if !j.stands(now) {
-		return authz.View{}, false
-	}
-	if !h.used.Load() {
-		h.used.Store(true)
+	if !j.used.Load() {
+		j.used.Store(true)
 	}
 	return c.view(j, now, nil), true
 }

@@ -115,12 +115,23 @@ func (c *Cache) drop(e *entry) {
 	delete(c.failed, e)
 }
 
-// replace sets the entry's value, and what hangs on it. The old value is dead
-// even when the new one says the same: whoever still looks at it looks again.
-func (c *Cache) replace(e *entry, v *value) {
+// kill has what was read of e no longer used.
+func (c *Cache) kill(e *entry) {
 	if e.value != nil {
 		e.value.dead.Store(true)
 	}
+	if e.key.Kind != authz.KindLease {
+		return
+	}
+	if h := c.index.get(e.key.ID); h != nil {
+		h.forget()
+	}
+}
+
+// replace sets the entry's value, and what hangs on it. The old value is dead
+// even when the new one says the same: whoever still looks at it looks again.
+func (c *Cache) replace(e *entry, v *value) {
+	c.kill(e)
 	c.bytes += v.size() - e.value.size()
 	e.value = v
 	if e.expiry != nil {
@@ -138,7 +149,7 @@ func (c *Cache) expire(e *entry, v *value) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if e.value == v {
-		v.dead.Store(true)
+		c.kill(e)
 		c.wantActive(e)
 	}
 }

@@ -46,12 +46,13 @@ func (c *Cache) trim() {
 func (c *Cache) trimSegment(s *segment, over func() bool) {
 	for looks := 2 * s.len(); looks > 0 && over(); looks-- {
 		h := s.order.Front().Value.(*held)
-		if h.retained > 0 || h.waiters > 0 || h.used.Swap(false) {
+		if h.retained > 0 || h.waiters > 0 || h.recentlyUsed() {
 			s.order.MoveToBack(h.place)
 			continue
 		}
 		s.remove(h)
 		c.index.remove(h)
+		h.forget()
 		c.depend(h, nil)
 	}
 }

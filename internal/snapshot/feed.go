@@ -53,9 +53,7 @@ func (c *Cache) changed(e *entry) {
 		return
 	}
 	e.dirty = e.loading
-	if e.value != nil {
-		e.value.dead.Store(true)
-	}
+	c.kill(e)
 	c.wantActive(e)
 }
 

@@ -3,9 +3,11 @@ package snapshot
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"unsafe"
 )
 
 func TestTheIndexIsAMap(t *testing.T) {
@@ -64,4 +66,35 @@ func TestReadersOfTheIndexAlwaysFindWhatStays(t *testing.T) {
 	}
 	done.Store(true)
 	readers.Wait()
+}
+
+// A hit reads as few lines of memory as joined says.
+func TestWhatAHitReadsTakesTwoLines(t *testing.T) {
+	const line = 64
+	j := joined{}
+	if size := unsafe.Sizeof(j); size != 2*line || unsafe.Offsetof(j.dead) != line {
+		t.Errorf("it takes %d bytes, the first part %d", size, unsafe.Offsetof(j.dead))
+	}
+}
+
+func TestIdsOfEveryLengthAreToldApart(t *testing.T) {
+	var x index
+	x.init()
+	hold := func(id string) *held {
+		h := &held{id: id, joined: &joined{id: id, length: uint8(len(id))}}
+		copy(h.joined.short[:], id)
+		return h
+	}
+	for n := 1; n <= maxID; n++ {
+		x.put(hold(strings.Repeat("a", n)))
+	}
+	for n := 1; n <= maxID; n++ {
+		id := strings.Repeat("a", n)
+		if j := x.hit(id); j == nil || j.id != id || x.get(id).joined != j {
+			t.Errorf("%d bytes: got %+v", n, j)
+		}
+		if hold(id).joined.is(id[:n-1] + "b") {
+			t.Errorf("%d bytes: another id is the same", n)
+		}
+	}
 }

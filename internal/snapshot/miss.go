@@ -23,7 +23,7 @@ func (c *Cache) miss(ctx context.Context, id string) authz.View {
 	for {
 		h, w, err := c.await(id)
 		if err == nil && w == nil {
-			if view, ok := c.hit(h); ok {
+			if view, ok := c.hit(id); ok {
 				return view
 			}
 		}
@@ -41,7 +41,7 @@ func (c *Cache) miss(ctx context.Context, id string) authz.View {
 
 // patience is how long a request may wait for the store.
 func (c *Cache) patience(id string) time.Duration {
-	if h := c.index.get(id); h != nil && h.joined.Load() != nil {
+	if c.index.hit(id) != nil {
 		return waitHeld
 	}
 	return waitUnseen
@@ -76,8 +76,8 @@ func (c *Cache) await(id string) (*held, *wait, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	h := c.held(id)
-	h.used.Store(true)
-	if j := h.joined.Load(); j != nil && j.epoch == c.epoch.Load() && j.stands(c.now()) {
+	h.used = true
+	if j := h.joined; j != nil && j.epoch == c.epoch.Load() && j.stands(c.now()) {
 		return h, nil, nil
 	}
 	if c.waiting >= maxWaiting {
@@ -121,12 +121,12 @@ func (c *Cache) leaveLocked(h *held) {
 // decides on by its own confirmation, unless it is known to have changed: a
 // revocation that was told of holds, also when it cannot be read.
 func (c *Cache) fallback(h *held, err error) authz.View {
-	now, j := c.now(), h.joined.Load()
 	c.mu.Lock()
+	now, j := c.now(), h.joined
 	if !c.up {
 		err = c.downErr
 	}
-	unchanged := j != nil && j.unchanged(now)
+	unchanged := j != nil && h.unchanged(now)
 	c.mu.Unlock()
 	if j == nil {
 		return authz.View{Err: err}

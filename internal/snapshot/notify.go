@@ -69,14 +69,14 @@ func (c *Cache) judgeFreshness(h *held) {
 // isFresh is what a request would be told now. A lease that is being read
 // again stays what it was until that has failed.
 func (c *Cache) isFresh(h *held) bool {
-	j, now := h.joined.Load(), c.now()
+	j, now := h.joined, c.now()
 	if j == nil {
 		return false
 	}
 	if !c.young(j, now) {
 		return false
 	}
-	if j.unchanged(now) {
+	if h.unchanged(now) {
 		return true
 	}
 	for _, e := range h.deps {

@@ -33,6 +33,9 @@ type DialerOptions struct {
 	// stands for every address of this machine. Without it a record could
 	// point a caller's channel at the admin listener or the store.
 	Own []string
+	// Found, when set, lists more of them, as they are found while the gateway
+	// runs: the masters that sentinels or a cluster name.
+	Found func() []string
 	// Timeout bounds each step: resolving and connecting, the TLS handshake
 	// (workers.dial_timeout). Zero: 2s.
 	Timeout time.Duration
@@ -47,6 +50,7 @@ type DialerOptions struct {
 type Dialer struct {
 	allow    []allowed
 	own      []own
+	found    func() []string
 	timeout  time.Duration
 	tls      *tls.Config
 	resolver *net.Resolver
@@ -54,7 +58,7 @@ type Dialer struct {
 
 // NewDialer checks the options and reads the TLS files.
 func NewDialer(o DialerOptions) (*Dialer, error) {
-	d := &Dialer{timeout: o.Timeout, resolver: o.Resolver}
+	d := &Dialer{timeout: o.Timeout, resolver: o.Resolver, found: o.Found}
 	if d.timeout == 0 {
 		d.timeout = 2 * time.Second
 	}
@@ -151,7 +155,11 @@ func (d *Dialer) check(ctx context.Context, address string) error {
 	if !d.allows(to) {
 		return fmt.Errorf("%w: %s is not in workers.allow", ErrForbidden, to)
 	}
-	for _, o := range d.own {
+	all, err := d.owned()
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrForbidden, err)
+	}
+	for _, o := range all {
 		covered, err := o.covers(ctx, d.resolver, to)
 		if err != nil {
 			return fmt.Errorf("%w: %w", ErrForbidden, err)
@@ -161,6 +169,22 @@ func (d *Dialer) check(ctx context.Context, address string) error {
 		}
 	}
 	return nil
+}
+
+// owned is the configured addresses and the found ones.
+func (d *Dialer) owned() ([]own, error) {
+	if d.found == nil {
+		return d.own, nil
+	}
+	all := d.own[:len(d.own):len(d.own)]
+	for _, address := range d.found() {
+		o, err := parseOwn(address)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, o)
+	}
+	return all, nil
 }
 
 func (d *Dialer) allows(to netip.AddrPort) bool {

@@ -73,19 +73,21 @@ func TestTheFinalAddressDecides(t *testing.T) {
 		url     string
 		want    error
 	}{
-		"allowed address":          {worker.DialerOptions{Allow: []string{"127.0.0.2/32"}}, r2.url(), nil},
-		"allowed address and port": {worker.DialerOptions{Allow: []string{"127.0.0.2/32:" + port(r2.address())}}, r2.url(), nil},
-		"forbidden address":        {worker.DialerOptions{Allow: []string{"127.0.0.2/32"}}, r3.url(), worker.ErrForbidden},
-		"forbidden port":           {worker.DialerOptions{Allow: []string{"127.0.0.3/32:1"}}, r3.url(), worker.ErrForbidden},
-		"nothing allowed":          {worker.DialerOptions{Allow: []string{}}, r3.url(), worker.ErrForbidden},
-		"own listener":             {worker.DialerOptions{Own: []string{r3.address()}}, r3.url(), worker.ErrForbidden},
-		"own wildcard listener":    {worker.DialerOptions{Own: []string{":" + port(r3.address())}}, r3.url(), worker.ErrForbidden},
-		"own IPv4 wildcard":        {worker.DialerOptions{Own: []string{"0.0.0.0:" + port(r3.address())}}, r3.url(), worker.ErrForbidden},
-		"own IPv6 wildcard":        {worker.DialerOptions{Own: []string{"[::]:" + port(r3.address())}}, r3.url(), worker.ErrForbidden},
-		"own mapped address":       {worker.DialerOptions{Own: []string{"[::ffff:127.0.0.3]:" + port(r3.address())}}, r3.url(), worker.ErrForbidden},
-		"another own port":         {worker.DialerOptions{Own: []string{":1", "127.0.0.2:" + port(r2.address())}}, r3.url(), nil},
-		"malformed URL":            {worker.DialerOptions{}, r3.url() + "/path", worker.ErrForbidden},
-		"unspecified address":      {worker.DialerOptions{Allow: []string{"0.0.0.0/0"}, Own: []string{"127.0.0.1:" + port(r3.address())}}, "http://0.0.0.0:" + port(r3.address()), worker.ErrForbidden},
+		"allowed address":            {worker.DialerOptions{Allow: []string{"127.0.0.2/32"}}, r2.url(), nil},
+		"allowed address and port":   {worker.DialerOptions{Allow: []string{"127.0.0.2/32:" + port(r2.address())}}, r2.url(), nil},
+		"forbidden address":          {worker.DialerOptions{Allow: []string{"127.0.0.2/32"}}, r3.url(), worker.ErrForbidden},
+		"forbidden port":             {worker.DialerOptions{Allow: []string{"127.0.0.3/32:1"}}, r3.url(), worker.ErrForbidden},
+		"nothing allowed":            {worker.DialerOptions{Allow: []string{}}, r3.url(), worker.ErrForbidden},
+		"own listener":               {worker.DialerOptions{Own: []string{r3.address()}}, r3.url(), worker.ErrForbidden},
+		"a found one of the store's": {worker.DialerOptions{Found: func() []string { return []string{r3.address()} }}, r3.url(), worker.ErrForbidden},
+		"a found one that is odd":    {worker.DialerOptions{Found: func() []string { return []string{"x"} }}, r3.url(), worker.ErrForbidden},
+		"own wildcard listener":      {worker.DialerOptions{Own: []string{":" + port(r3.address())}}, r3.url(), worker.ErrForbidden},
+		"own IPv4 wildcard":          {worker.DialerOptions{Own: []string{"0.0.0.0:" + port(r3.address())}}, r3.url(), worker.ErrForbidden},
+		"own IPv6 wildcard":          {worker.DialerOptions{Own: []string{"[::]:" + port(r3.address())}}, r3.url(), worker.ErrForbidden},
+		"own mapped address":         {worker.DialerOptions{Own: []string{"[::ffff:127.0.0.3]:" + port(r3.address())}}, r3.url(), worker.ErrForbidden},
+		"another own port":           {worker.DialerOptions{Own: []string{":1", "127.0.0.2:" + port(r2.address())}}, r3.url(), nil},
+		"malformed URL":              {worker.DialerOptions{}, r3.url() + "/path", worker.ErrForbidden},
+		"unspecified address":        {worker.DialerOptions{Allow: []string{"0.0.0.0/0"}, Own: []string{"127.0.0.1:" + port(r3.address())}}, "http://0.0.0.0:" + port(r3.address()), worker.ErrForbidden},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := r3.accepted.Load()
