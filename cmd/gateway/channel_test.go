@@ -96,18 +96,21 @@ func TestEveryCauseEndsTheChannelAndNotItsNeighbour(t *testing.T) {
 func TestWhatChangesNoVerdictClosesNothing(t *testing.T) {
 	s := newScene(t).start()
 	conn := s.open("alice", "lease-1")
-	for name, change := range map[string]func(){
-		"an identical rewrite": func() { s.lease("lease-1", nil) },
-		"a label": func() {
+	for _, change := range []struct {
+		name string
+		make func()
+	}{
+		{"an identical rewrite", func() { s.lease("lease-1", nil) }},
+		{"a label", func() {
 			s.lease("lease-1", fields{"metadata": fields{"sandboxProviderPlugin": true, "label": "x"}, "revision": 5})
-		},
-		"an unrelated lease": func() { s.lease("lease-3", nil) },
-		"a worker's new method": func() {
+		}},
+		{"an unrelated lease", func() { s.lease("lease-3", nil) }},
+		{"a worker's new method", func() {
 			s.worker.Update(func(d *sample.Document) { d.SupportedMethods = append(d.SupportedMethods, "more") })
-		},
+		}},
 	} {
-		change()
+		change.make()
 		time.Sleep(50 * time.Millisecond) // a wrong end would come in this time
-		s.echo(conn, name)
+		s.echo(conn, change.name)
 	}
 }

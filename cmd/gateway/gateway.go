@@ -407,7 +407,8 @@ func (g *gateway) storeAddresses() (found []string) {
 		return nil
 	}
 	for _, server := range several.Servers() {
-		if _, _, err := net.SplitHostPort(server.Name); err == nil { // no Unix socket, and no name for several
+		_, port, err := net.SplitHostPort(server.Name) // no Unix socket, and no name for several
+		if err == nil && port != "" && port != "0" {
 			found = append(found, server.Name)
 		}
 	}

@@ -67,6 +67,16 @@ func (t tracedPolicy) Class(req *authz.Request) (string, bool) {
 	return classes.Class(req)
 }
 
+func (t tracedPolicy) Lasts(opened *authz.Decision) bool {
+	lasting, ok := t.Policy.(authz.Lasting)
+	return ok && lasting.Lasts(opened)
+}
+
+func (t tracedPolicy) SameGates(last *authz.Decision) bool {
+	lasting, ok := t.Policy.(authz.Lasting)
+	return ok && lasting.SameGates(last)
+}
+
 // tracedPolicy gives an evaluation a span.
 type tracedPolicy struct {
 	authz.Policy

@@ -98,7 +98,7 @@ type Authorizer struct {
 // store is not asked before the caller is known, the worker not before it is
 // all that is missing.
 func (a *Authorizer) Authorize(ctx context.Context, req *Request, reserve func(*Decision) Reason) Decision {
-	d := a.decide(ctx, req)
+	d := a.decide(ctx, req, nil)
 	if d.Allow && reserve != nil {
 		if reason := reserve(&d); reason != "" {
 			view, live := d.View, d.Live
@@ -113,40 +113,73 @@ func (a *Authorizer) Authorize(ctx context.Context, req *Request, reserve func(*
 // The open's answer is its answer too when it rests on exactly the same facts
 // and the policy looks at nothing else that can have changed.
 func (a *Authorizer) Admit(ctx context.Context, req *Request, opened *Decision) Decision {
-	if d, stands := a.stands(ctx, req, opened); stands {
-		return a.record(req, d)
-	}
-	return a.record(req, a.decide(ctx, req))
+	return a.again(ctx, req, opened, a.stands)
 }
 
 // Recheck decides and records again what was last allowed to a channel. Where
 // the Floor refuses, and the reason cannot be another gate's, the policy is
 // not asked: a revoked lease loses its channels before the rules are through.
 func (a *Authorizer) Recheck(ctx context.Context, req *Request, last *Decision) Decision {
-	if d, lost := a.lost(ctx, req, last); lost {
-		return a.record(req, d)
-	}
-	return a.record(req, a.decide(ctx, req))
+	return a.again(ctx, req, last, a.lost)
 }
 
-// lost is a denial only when the policy would deny for the same reason.
-func (a *Authorizer) lost(ctx context.Context, req *Request, last *Decision) (Decision, bool) {
-	policy, ok := a.Policy.(Lasting)
-	if !ok || !last.Allow || !policy.SameGates(last) {
-		return Decision{}, false
+// unasked is an answer that needs no evaluation, reached from the last allow and
+// the facts of now; it is false where there is none.
+type unasked func(policy Lasting, q *Question, last *Decision) (Decision, bool)
+
+func (a *Authorizer) again(ctx context.Context, req *Request, last *Decision, answer unasked) Decision {
+	var seen *View
+	d, known := a.try(ctx, req, last, answer, &seen)
+	if !known {
+		d = a.decide(ctx, req, seen)
 	}
-	q := Question{Request: req, Now: a.now()}
-	if !a.callerStands(req, q.Now) {
+	return a.record(req, d)
+}
+
+// try asks answer. A panic in there is no answer. seen is the view that was
+// looked up, so that nobody waits for the store twice.
+func (a *Authorizer) try(ctx context.Context, req *Request, last *Decision, answer unasked, seen **View) (d Decision, known bool) {
+	defer func() {
+		if p := recover(); p != nil {
+			a.log().Error("panic while deciding", "panic", fmt.Sprint(p))
+			known = false
+		}
+	}()
+	policy, ok := a.Policy.(Lasting)
+	q := Question{Request: req, Now: a.now(), WorkersEnabled: a.Workers.Enabled()}
+	if !ok || !last.Allow || !a.callerStands(req, q.Now) {
 		return Decision{}, false
 	}
 	q.View = a.Facts.Snapshot(ctx, req.LeaseID)
+	*seen = &q.View
 	q.Now = a.now()
-	code, reason := Floor(&q)
-	if !firstToFail(reason, &q, last.View.Snapshot) {
+	return answer(policy, &q, last)
+}
+
+// stands is the open's allow, only when the policy would allow again.
+func (a *Authorizer) stands(policy Lasting, q *Question, opened *Decision) (Decision, bool) {
+	if !policy.Lasts(opened) || q.View.Snapshot != opened.View.Snapshot {
+		return Decision{}, false
+	}
+	if worker := WorkerToAsk(q); worker != nil {
+		q.Live = a.Workers.Live(q.Request, worker)
+	}
+	if _, reason := Floor(q); reason != "" || q.Live != opened.Live {
+		return Decision{}, false
+	}
+	d := *opened
+	d.View, d.Evaluated = q.View, 0
+	return d, true
+}
+
+// lost is a denial, only when the policy would deny for the same reason.
+func (a *Authorizer) lost(policy Lasting, q *Question, last *Decision) (Decision, bool) {
+	code, reason := Floor(q)
+	if !policy.SameGates(last) || !firstToFail(reason, q, last.View.Snapshot) {
 		return Decision{}, false
 	}
 	d := Deny(code, reason)
-	d.View = q.View
+	d.View, d.Live = q.View, last.Live
 	return d, true
 }
 
@@ -167,32 +200,6 @@ func firstToFail(reason Reason, q *Question, before *Snapshot) bool {
 		return s.Control == before.Control && s.Lease.TenantID == before.Lease.TenantID && s.Lease.EnvironmentID == before.Lease.EnvironmentID
 	}
 	return false
-}
-
-// stands is an allow only when the policy would allow again.
-func (a *Authorizer) stands(ctx context.Context, req *Request, opened *Decision) (Decision, bool) {
-	policy, ok := a.Policy.(Lasting)
-	if !ok || !opened.Allow || !policy.Lasts(opened) {
-		return Decision{}, false
-	}
-	q := Question{Request: req, Now: a.now(), WorkersEnabled: a.Workers.Enabled()}
-	if !a.callerStands(req, q.Now) {
-		return Decision{}, false
-	}
-	q.View = a.Facts.Snapshot(ctx, req.LeaseID)
-	if q.View.Snapshot != opened.View.Snapshot {
-		return Decision{}, false
-	}
-	if worker := WorkerToAsk(&q); worker != nil {
-		q.Live = a.Workers.Live(req, worker)
-	}
-	q.Now = a.now()
-	if _, reason := Floor(&q); reason != "" || q.Live != opened.Live {
-		return Decision{}, false
-	}
-	d := *opened
-	d.View, d.Live, d.Evaluated = q.View, q.Live, 0
-	return d, true
 }
 
 // Refuse records a denial that was reached before any fact was looked at,
@@ -257,7 +264,7 @@ func (a *Authorizer) reachFrom(ctx context.Context, req *Request, last *Question
 		}
 	}()
 	if last.View.Snapshot == nil || !last.asked {
-		return a.reach(ctx, req)
+		return a.reach(ctx, req, nil)
 	}
 	q = *last
 	q.Request, q.Now = req, a.now()
@@ -266,14 +273,14 @@ func (a *Authorizer) reachFrom(ctx context.Context, req *Request, last *Question
 
 // decide never panics and never allows by accident: a panic anywhere below is
 // a denial, and the Floor has the last word.
-func (a *Authorizer) decide(ctx context.Context, req *Request) (d Decision) {
+func (a *Authorizer) decide(ctx context.Context, req *Request, seen *View) (d Decision) {
 	defer func() {
 		if p := recover(); p != nil {
 			a.log().Error("panic while deciding", "panic", fmt.Sprint(p))
 			d = Unavailable(ReasonEvaluationError)
 		}
 	}()
-	_, d = a.reach(ctx, req)
+	_, d = a.reach(ctx, req, seen)
 	return d
 }
 
@@ -281,16 +288,22 @@ func (a *Authorizer) decide(ctx context.Context, req *Request) (d Decision) {
 // worker's document, asked for only when it is all that is missing. Nothing is
 // decided or recorded; it is for explaining.
 func (a *Authorizer) Question(ctx context.Context, req *Request) Question {
-	q, _ := a.reach(ctx, req)
+	q, _ := a.reach(ctx, req, nil)
 	return q
 }
 
-func (a *Authorizer) reach(ctx context.Context, req *Request) (Question, Decision) {
+// reach takes the steps in the order of their effects. seen is the view of now,
+// if it was looked up already.
+func (a *Authorizer) reach(ctx context.Context, req *Request, seen *View) (Question, Decision) {
 	q := Question{Request: req, Now: a.now(), WorkersEnabled: a.Workers.Enabled()}
 	if !a.callerStands(req, q.Now) {
 		return q, a.answer(ctx, &q)
 	}
-	q.View = a.Facts.Snapshot(ctx, req.LeaseID)
+	if seen != nil {
+		q.View = *seen
+	} else {
+		q.View = a.Facts.Snapshot(ctx, req.LeaseID)
+	}
 	worker := WorkerToAsk(&q)
 	if worker != nil {
 		q.Live = a.Workers.Live(req, worker)

@@ -8,6 +8,8 @@ import (
 
 // standing is everything that a decision rests on, as the tests set it.
 type standing struct {
+	broken    bool // looking anything up panics
+	looks     int  // at the facts
 	view      View
 	live      *Live
 	lasts     bool
@@ -16,7 +18,13 @@ type standing struct {
 	recorded  []Decision
 }
 
-func (s *standing) Snapshot(context.Context, string) View { return s.view }
+func (s *standing) Snapshot(context.Context, string) View {
+	if s.broken {
+		panic("facts")
+	}
+	s.looks++
+	return s.view
+}
 
 func (s *standing) Enabled() bool { return true }
 
@@ -165,6 +173,44 @@ func TestARecheckAsksThePolicyUnlessTheFloorsReasonIsTheFirst(t *testing.T) {
 		}
 		if len(s.recorded) != 2 || s.recorded[1].ID != d.ID {
 			t.Errorf("%s: recorded %d decisions", name, len(s.recorded))
+		}
+	}
+}
+
+func TestAPanicIsADenialInEveryPhase(t *testing.T) {
+	s := newStanding()
+	a := &Authorizer{Facts: s, Workers: s, Policy: s, Recorder: s, Now: func() time.Time { return s.now }}
+	req := &Request{Phase: Open, LeaseID: "lease-1", Capability: DuplexCommandStream, Principal: &Principal{Subject: "s", TenantID: "acme"}}
+	opened := a.Authorize(t.Context(), req, nil)
+	req.Channel = &ChannelFacts{WorkerID: "wrk", Generation: "g1"}
+	s.broken = true
+	for phase, decide := range map[Phase]func() Decision{
+		Open:    func() Decision { return a.Authorize(t.Context(), req, nil) },
+		Admit:   func() Decision { return a.Admit(t.Context(), req, &opened) },
+		Recheck: func() Decision { return a.Recheck(t.Context(), req, &opened) },
+	} {
+		req.Phase = phase
+		before := len(s.recorded)
+		if d := decide(); d.Allow || d.Reason != ReasonEvaluationError || len(s.recorded) != before+1 {
+			t.Errorf("%s: got %+v, recorded %d", phase, d, len(s.recorded)-before)
+		}
+	}
+}
+
+func TestTheFactsAreLookedUpOnceWhereverTheAnswerComesFrom(t *testing.T) {
+	for _, lasts := range []bool{true, false} {
+		s := newStanding()
+		a := &Authorizer{Facts: s, Workers: s, Policy: s, Recorder: s, Now: func() time.Time { return s.now }}
+		req := &Request{Phase: Open, LeaseID: "lease-1", Capability: DuplexCommandStream, Principal: &Principal{Subject: "s", TenantID: "acme"}}
+		opened := a.Authorize(t.Context(), req, nil)
+		s.lasts = lasts
+		req.Channel = &ChannelFacts{WorkerID: "wrk", Generation: "g1"}
+		for phase, decide := range map[Phase]func(context.Context, *Request, *Decision) Decision{Admit: a.Admit, Recheck: a.Recheck} {
+			req.Phase = phase
+			before := s.looks
+			if d := decide(t.Context(), req, &opened); !d.Allow || s.looks != before+1 {
+				t.Errorf("%s, lasting %v: looked %d times, got %+v", phase, lasts, s.looks-before, d)
+			}
 		}
 	}
 }

@@ -175,7 +175,7 @@ func input(req *authz.Request) *Input {
 func (l *Log) rested(req *authz.Request, d *authz.Decision) Sluice {
 	s := Sluice{
 		Phase: string(req.Phase), Code: string(d.Code), Reason: d.Reason, Reasons: d.Reasons,
-		Lease: req.LeaseID, Capability: req.Capability, Effective: l.effective(d.View.Snapshot, d.Live),
+		Lease: req.LeaseID, Capability: req.Capability, Effective: append([]authz.Capability{}, l.effective(d.View.Snapshot, d.Live)...),
 		Revisions: revisions(d.View.Snapshot), Fault: d.Fault,
 	}
 	if req.Principal != nil {

@@ -12,8 +12,12 @@ import (
 // teamPackage is where a team's own denials and limits stand.
 const teamPackage = "data.sluice.custom"
 
+// shippedRoot stands before the names of the shipped files, which no team's file
+// has by chance.
+const shippedRoot = "gateway:policies"
+
 // shippedTeamFile holds the shipped rules of that package, which never hold.
-const shippedTeamFile = "policies/sluice/custom/custom.rego"
+const shippedTeamFile = shippedRoot + "/sluice/custom/custom.rego"
 
 // shippedPackages are the packages below sluice that the binary brings.
 func shippedPackages(shipped *source) []string {

@@ -38,13 +38,23 @@ func (e *Engine) Class(r *authz.Request) (string, bool) {
 // team's rules see of an admit only what they saw of the open.
 func (e *Engine) Lasts(opened *authz.Decision) bool {
 	set := e.set.Load()
-	return set != nil && set.lasting && opened.Policy == set.revision
+	return set != nil && set.lasting && opened.Policy == set.revision && e.running()
 }
 
 // SameGates is part of authz.Lasting.
 func (e *Engine) SameGates(last *authz.Decision) bool {
 	set := e.set.Load()
 	return set != nil && set.shipped && last.Policy == set.revision
+}
+
+// running is false when the engine has ended: nothing is allowed any more.
+func (e *Engine) running() bool {
+	select {
+	case <-e.stopped:
+		return false
+	default:
+		return true
+	}
 }
 
 var (

@@ -1,6 +1,7 @@
 package pdp
 
 import (
+	"context"
 	"slices"
 	"sluice/internal/authz"
 	"testing"
@@ -97,4 +98,79 @@ func TestKeptRulesAnswerOnlyForTheirSnapshotDocumentAndCapability(t *testing.T) 
 		q.Request.Principal = &authz.Principal{Subject: p.Subject, TenantID: p.TenantID, ExpiresAt: &past}
 	})
 	decide(true, same)
+}
+
+// What stands above or below a rule's path, in another package, is part of the
+// same document.
+func TestARuleThatSharesItsPathIsNotKept(t *testing.T) {
+	for name, above := range map[string]string{
+		"a partial rule": `p[k] := v if { some k, v in {"x": input.principal.subject} }`,
+		"a ref head":     `p.x := input.principal.subject`,
+	} {
+		e := start(t, Options{Path: files{
+			"team.rego":  "package sluice.custom\n\ndeny contains \"banned\" if data.acme.p.x == \"banned\"\n",
+			"acme.rego":  "package acme\n\n" + above + "\n",
+			"acmep.rego": "package acme.p\n\nx := \"q\" if input.capability == \"never\"\n",
+		}.dir(t)})
+		q := question(t, "grants")
+		if d := e.Decide(t.Context(), q); !d.Allow {
+			t.Fatalf("%s: got %+v", name, d)
+		}
+		q.Request.Principal = &authz.Principal{Subject: "banned", TenantID: q.Request.Principal.TenantID}
+		if d := e.Decide(t.Context(), q); d.Allow {
+			t.Errorf("%s: the banned caller is allowed", name)
+		}
+	}
+}
+
+// A team's file is a team's file, wherever it lies.
+func TestATeamsFileIsNeverTakenForAShippedOne(t *testing.T) {
+	dir := files{"policies/sluice/custom/custom.rego": "package sluice.custom\n\ndeny contains \"admitted\" if input.phase == \"admit\"\n"}.dir(t)
+	t.Chdir(dir)
+	for _, path := range []string{"policies", "./policies", dir} {
+		if loaded(t, Options{Path: path}).set.Load().lasting {
+			t.Errorf("%s: its rules are not looked at", path)
+		}
+	}
+}
+
+// A team's large list is not kept once more for every lease.
+func TestOnlySmallValuesAreKept(t *testing.T) {
+	e := start(t, Options{Path: files{
+		"team.rego": "package sluice.custom\n\nbanned := {sprintf(\"subject-%d\", [n]) | some n in numbers.range(1, 1000)}\n\n" +
+			"deny contains \"banned\" if input.principal.subject in banned\n",
+	}.dir(t)})
+	q := question(t, "grants")
+	if d := e.Decide(t.Context(), q); !d.Allow {
+		t.Fatalf("got %+v", d)
+	}
+	set := e.set.Load()
+	kept := 0
+	for i := range set.capabilities {
+		for _, v := range keptFor(set, q.View.Snapshot, q.WorkersEnabled).last.Load().rules[i].values() {
+			kept++
+			if !isSmall(v.term) {
+				t.Errorf("kept %v", v.term)
+			}
+		}
+	}
+	if kept == 0 {
+		t.Error("nothing is kept")
+	}
+}
+
+func TestAfterItsEndAnEngineLetsNoAnswerLast(t *testing.T) {
+	e := loaded(t, Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- e.Run(ctx) }()
+	d := e.Decide(t.Context(), question(t, "grants"))
+	if !d.Allow || !e.Lasts(&d) {
+		t.Fatalf("got %+v", d)
+	}
+	cancel()
+	<-ended
+	if e.Lasts(&d) {
+		t.Error("it lasts")
+	}
 }

@@ -58,21 +58,21 @@ func (n *inputNeeds) add(top, field string) {
 // findSteady lists the rules that, like the classification, look at nothing but the
 // snapshot and the capability, themselves and through the rules that they use.
 // For one snapshot's term they always say the same.
+// (What stands above or below a rule's path, in whatever package, is part of the
+// same document: such a path is not steady.)
 func findSteady(c *ast.Compiler) []ast.Ref {
 	steady := map[string]ast.Ref{}
-	moving := map[string]bool{}
 	for _, m := range c.Modules {
 		for _, r := range m.Rules {
 			path := m.Package.Path.Append(ast.StringTerm(ruleName(r)))
-			simple := len(r.Head.Args) == 0 && len(r.Head.Ref()) == 1 && len(path) <= smallRef
-			if simple && looksOnly(c, r, ofSnapshot) {
+			moves := func(r *ast.Rule) bool {
+				return len(r.Head.Args) > 0 || !r.Ref().Equal(path) || !looksOnly(c, r, ofSnapshot)
+			}
+			if len(path) <= smallRef && !slices.ContainsFunc(c.GetRulesDynamic(path), moves) {
 				steady[path.String()] = path
-			} else {
-				moving[path.String()] = true
 			}
 		}
 	}
-	maps.DeleteFunc(steady, func(path string, _ ast.Ref) bool { return moving[path] })
 	return slices.Collect(maps.Values(steady))
 }
 
@@ -117,12 +117,9 @@ func ofSnapshot(top, field string) bool {
 // allLasting reports whether no rule of the team's looks at what differs between an
 // open and its admit: the phase, the time, the channel. What the shipped gates
 // make of these is the Floor's too.
-func allLasting(c *ast.Compiler, shipped map[string]*ast.Module) bool {
-	for file, m := range c.Modules {
-		if shipped[file] != nil {
-			continue
-		}
-		for _, r := range m.Rules {
+func allLasting(c *ast.Compiler, team *source) bool {
+	for file := range team.modules {
+		for _, r := range c.Modules[file].Rules {
 			if !looksOnly(c, r, fixed) {
 				return false
 			}

@@ -71,7 +71,7 @@ func buildSet(ctx context.Context, o Options) (*policySet, error) {
 	if err != nil {
 		return nil, err
 	}
-	shipped, err := loadTree(policies.FS, "sluice", "policies", caps)
+	shipped, err := loadTree(policies.FS, "sluice", shippedRoot, caps)
 	if err != nil {
 		return nil, fmt.Errorf("reading the shipped policies: %w", err)
 	}
@@ -98,7 +98,7 @@ func buildSet(ctx context.Context, o Options) (*policySet, error) {
 		return nil, err
 	}
 	set.shipped = !replacesGates(team)
-	set.lasting = set.shipped && allLasting(set.compiler, shipped.modules)
+	set.lasting = set.shipped && allLasting(set.compiler, team)
 	set.revision = shipped.revision()
 	if o.Path != "" {
 		set.revision += "-" + team.revision()
@@ -125,6 +125,9 @@ func joinSources(shipped, team *source) (map[string]*ast.Module, map[string]any,
 	modules := make(map[string]*ast.Module, len(shipped.modules)+len(team.modules))
 	for _, s := range []*source{shipped, team} {
 		for name, m := range s.modules {
+			if modules[name] != nil {
+				return nil, nil, fmt.Errorf("%s: the name is taken by a shipped file", name)
+			}
 			modules[name] = m
 		}
 	}

@@ -48,11 +48,28 @@ func (c *ruleCache) keep(rules []ast.Ref) []ruleValue {
 	var kept []ruleValue
 	f := c.frames[0]
 	for i := range f.small[:f.n] {
-		if v := &f.small[i]; slices.ContainsFunc(rules, v.is) {
+		if v := &f.small[i]; slices.ContainsFunc(rules, v.is) && isSmall(v.term) {
 			kept = append(kept, *v)
 		}
 	}
 	return kept
+}
+
+// isSmall reports whether a value may be kept with every snapshot: a scalar, or a
+// few of them.
+func isSmall(term *ast.Term) bool {
+	const most, longest = 32, 256
+	if term == nil {
+		return true // undefined
+	}
+	terms, small := 0, true
+	ast.WalkTerms(term, func(t *ast.Term) bool {
+		terms++
+		text, _ := t.Value.(ast.String)
+		small = small && terms <= most && len(text) <= longest
+		return !small
+	})
+	return small
 }
 
 // Push is part of topdown.VirtualCache.

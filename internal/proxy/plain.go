@@ -260,7 +260,7 @@ func (x *exchange) send(ctx context.Context, body io.ReadCloser, worker net.Conn
 type callerBody struct {
 	io.ReadCloser
 	channel *channel.Channel
-	broken  atomic.Bool // it could not be read to its end
+	broken  atomic.Bool // its framing is
 }
 
 func (b *callerBody) Read(p []byte) (int, error) {
@@ -269,7 +269,7 @@ func (b *callerBody) Read(p []byte) (int, error) {
 		b.channel.ToWorker.Bytes.Add(int64(n))
 		b.channel.Touch()
 	}
-	if err != nil && !errors.Is(err, io.EOF) {
+	if errors.Is(err, errBody) {
 		b.broken.Store(true)
 	}
 	return n, err

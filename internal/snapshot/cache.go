@@ -96,6 +96,12 @@ type epoch struct {
 	confirmed atomic.Int64 // since Cache.base
 }
 
+// confirms is as of when what was read in the epoch, at readAt, is known to
+// have been what the store held.
+func (e *epoch) confirms(readAt time.Duration) time.Duration {
+	return max(readAt, time.Duration(e.confirmed.Load()))
+}
+
 const (
 	// How long a request waits for a read: with a snapshot that still may
 	// decide by its age, and without any.
@@ -179,23 +185,20 @@ func (c *Cache) Snapshot(ctx context.Context, leaseID string) authz.View {
 }
 
 func (c *Cache) hit(id string) (authz.View, bool) {
-	now, j := c.now(), c.index.hit(id)
-	if j == nil || !j.stands(now) || j.epoch != c.epoch.Load() {
+	now, ep := c.now(), c.epoch.Load()
+	snapshot, readAt, ok := c.index.hit(id, ep, now)
+	if !ok {
 		return authz.View{}, false
 	}
-	if !j.used.Load() {
-		j.used.Store(true)
-	}
-	return c.view(j, now, nil), true
+	return c.view(snapshot, ep.confirms(readAt), now, nil), true
 }
 
 // young reports that j may decide by its age.
 func (c *Cache) young(j *joined, now time.Duration) bool { return now-j.confirmed() <= c.opt.MaxAge }
 
-// view judges the age of j. Cache.mu is not held.
-func (c *Cache) view(j *joined, now time.Duration, err error) authz.View {
-	confirmed := j.confirmed() // once: it may advance meanwhile
-	v := authz.View{Snapshot: j.snapshot, Confirmed: c.base.Add(confirmed), Fresh: now-confirmed <= c.opt.MaxAge}
+// view judges the age of a snapshot. Cache.mu is not held.
+func (c *Cache) view(s *authz.Snapshot, confirmed, now time.Duration, err error) authz.View {
+	v := authz.View{Snapshot: s, Confirmed: c.base.Add(confirmed), Fresh: now-confirmed <= c.opt.MaxAge}
 	if !v.Fresh {
 		v.Err = c.whyStale(now-confirmed, err)
 	}

@@ -545,3 +545,15 @@ func TestALossIsWaitedOutOnlyForOneAttempt(t *testing.T) {
 		}
 	})
 }
+
+func TestAChangedLeaseThatNobodyRetainsIsReadAgainWhenItIsAskedFor(t *testing.T) {
+	bubble(t, Options{}, func(t *testing.T, c *Cache, m *memoryStore, _ func() string) {
+		if v := see(c); !v.Fresh {
+			t.Fatalf("got %+v", v)
+		}
+		feed{c}.Changed(leaseKey)
+		if v := see(c); !v.Fresh {
+			t.Errorf("got %+v", v)
+		}
+	})
+}

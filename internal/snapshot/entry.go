@@ -120,11 +120,8 @@ func (c *Cache) kill(e *entry) {
 	if e.value != nil {
 		e.value.dead.Store(true)
 	}
-	if e.key.Kind != authz.KindLease {
-		return
-	}
-	if h := c.index.get(e.key.ID); h != nil {
-		h.forget()
+	if e.key.Kind == authz.KindLease {
+		c.index.kill(e.key.ID)
 	}
 }
 

@@ -46,13 +46,19 @@ func (c *Cache) trim() {
 func (c *Cache) trimSegment(s *segment, over func() bool) {
 	for looks := 2 * s.len(); looks > 0 && over(); looks-- {
 		h := s.order.Front().Value.(*held)
-		if h.retained > 0 || h.waiters > 0 || h.recentlyUsed() {
+		if h.retained > 0 || h.waiters > 0 || c.recentlyUsed(h) {
 			s.order.MoveToBack(h.place)
 			continue
 		}
 		s.remove(h)
 		c.index.remove(h)
-		h.forget()
 		c.depend(h, nil)
 	}
+}
+
+// recentlyUsed reports, once, that h was asked for.
+func (c *Cache) recentlyUsed(h *held) bool {
+	used := c.index.used(h) || h.used
+	h.used = false
+	return used
 }

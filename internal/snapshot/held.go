@@ -4,7 +4,6 @@ import (
 	"container/list"
 	"slices"
 	"sluice/internal/authz"
-	"sync/atomic"
 	"time"
 )
 
@@ -21,9 +20,9 @@ const (
 // held is one lease id that somebody asked for. Cache.mu guards it.
 type held struct {
 	id     string
-	joined *joined // nil until it was read once
-	lease  *value  // that joined says
-	used   bool    // since the last look for something to evict
+	joined joined // the last; its epoch is nil until it was read once
+	lease  *value // the lease's own record in it
+	used   bool   // waited for, since the last look for something to evict
 
 	retained int
 	waiters  int
@@ -35,58 +34,32 @@ type held struct {
 	place    *list.Element
 }
 
+// last is what was joined last, or nil.
+func (h *held) last() *joined {
+	if h.joined.epoch == nil {
+		return nil
+	}
+	return &h.joined
+}
+
 // wait ends when the lease was joined, or could not be (err).
 type wait struct {
 	done chan struct{}
 	err  error
 }
 
-// joined is a snapshot and all that a request reads of a lease, without a lock.
-// It is immutable but for its flags.
-//
-// Among 100,000 leases nothing of one is in the processor's cache when it is
-// asked for. So this stands in two lines of memory, side by side, behind one
-// slot of the index.
+// joined is a snapshot and what it rests on besides the lease's own record.
 type joined struct {
 	snapshot *authz.Snapshot
 	epoch    *epoch
-	shared   [roles - 1]*value // what it rests on from roleControl on; nil where the lease's ids lead nowhere
+	shared   [roles - 1]*value // from roleControl on; nil where the lease's ids lead nowhere
 	readAt   time.Duration     // when the first of the reads was sent
 	expires  time.Duration     // when the store forgets the first of them; 0: never
-
-	dead   atomic.Bool // the lease's own record is known to have changed since, or is held no more
-	used   atomic.Bool // by a request
-	id     string
-	length uint8         // of the id
-	short  [shortID]byte // the id, when it fits
-}
-
-const shortID = 64 - 4 - 4 - 16 - 1
-
-// is reports whether j is that lease's.
-func (j *joined) is(id string) bool {
-	if len(id) > shortID {
-		return j.id == id
-	}
-	return len(id) == int(j.length) && string(j.short[:len(id)]) == id
-}
-
-// stands reports that nothing it rests on is known to have changed.
-func (j *joined) stands(now time.Duration) bool {
-	if j.dead.Load() || j.expires != 0 && now >= j.expires {
-		return false
-	}
-	for _, v := range &j.shared {
-		if v != nil && v.dead.Load() {
-			return false
-		}
-	}
-	return true
 }
 
 // unchanged reports that h's snapshot says what is known of its records now,
-// though they may have been read again since. It is for a lease that could not
-// be joined anew.
+// though they may have been read again since. It is for a lease that was joined
+// and could not be joined anew.
 func (h *held) unchanged(now time.Duration) bool {
 	for _, v := range append(h.joined.shared[:], h.lease) {
 		if v == nil || v.fixed {
@@ -100,24 +73,8 @@ func (h *held) unchanged(now time.Duration) bool {
 	return true
 }
 
-// forget has requests that still find h's snapshot look again.
-func (h *held) forget() {
-	if h.joined != nil {
-		h.joined.dead.Store(true)
-	}
-}
-
-// recentlyUsed reports it once.
-func (h *held) recentlyUsed() bool {
-	used := h.used || h.joined != nil && h.joined.used.Swap(false)
-	h.used = false
-	return used
-}
-
 // confirmed is as of when it is known to have been what the store held.
-func (j *joined) confirmed() time.Duration {
-	return max(j.readAt, time.Duration(j.epoch.confirmed.Load()))
-}
+func (j *joined) confirmed() time.Duration { return j.epoch.confirms(j.readAt) }
 
 // held returns what is held of a lease, and begins to hold it.
 func (c *Cache) held(id string) *held {

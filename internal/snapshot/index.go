@@ -2,13 +2,17 @@ package snapshot
 
 import (
 	"hash/maphash"
+	"sluice/internal/authz"
 	"sync/atomic"
+	"time"
 )
 
-// index finds what is held of a lease. Readers take no lock; writers hold
-// Cache.mu. It is an open hash table rather than a sync.Map, whose tree costs
-// nearly three times as much at 100,000 leases: each of its levels is memory
-// that is not in the processor's cache.
+// index finds what is held of a lease, and what requests read of it. Readers
+// take no lock; writers hold Cache.mu.
+//
+// Among 100,000 leases nothing of one is in the processor's cache when it is
+// asked for, and each step from pointer to pointer waits for memory. So this
+// is an open hash table whose slots hold all that a request reads.
 type index struct {
 	seed  maphash.Seed
 	table atomic.Pointer[table]
@@ -21,17 +25,33 @@ type table struct {
 	slots []slot
 }
 
-// slot is free while hash is 0; once taken it stays taken until the table is
-// replaced, so that no reader stops short of what stands behind it. A slot
-// whose held is nil was freed. Whoever still reads a replaced table finds what
-// was joined then, which is dead when it was replaced too.
+// slot is one lease as requests read it, in two lines of memory side by side.
+// It is free while hash is 0; once taken it is that id's until the table is
+// replaced, so that no reader stops short of what stands behind it.
+//
+// What is published is whole when version is even and the same before and
+// after it was read. It is dead from the moment that the lease's own record is
+// known to have changed, that the lease is held no more, or that the table is
+// replaced, until something is published again.
 type slot struct {
-	hash   atomic.Uint64
-	joined atomic.Pointer[joined] // the held's; nil: it has none
-	held   atomic.Pointer[held]
+	hash     atomic.Uint64
+	snapshot atomic.Pointer[authz.Snapshot]
+	epoch    atomic.Pointer[epoch]
+	shared   [roles - 1]atomic.Pointer[value]
+	version  atomic.Uint32
+	used     atomic.Bool // by a request, since the last look for something to evict
+
+	readAt, expires atomic.Int64
+	held            atomic.Pointer[held] // nil: freed
+	dead            atomic.Bool
+	length          uint8         // of the id
+	short           [shortID]byte // the id, when it fits
 }
 
-const smallestTable = 1024
+const (
+	smallestTable = 1024
+	shortID       = 64 - 3*8 - 4 - 1
+)
 
 func (x *index) init() {
 	x.seed = maphash.MakeSeed()
@@ -40,22 +60,70 @@ func (x *index) init() {
 
 func (x *index) hash(id string) uint64 { return maphash.String(x.seed, id) | 1 }
 
-// hit returns what was joined of a lease, or nil. It is all that a request needs.
-func (x *index) hit(id string) *joined {
+// hit returns what is published of a lease and when it was read, if it is of
+// the epoch and nothing of it is known to have changed.
+func (x *index) hit(id string, ep *epoch, now time.Duration) (_ *authz.Snapshot, readAt time.Duration, ok bool) {
 	hash, t := x.hash(id), x.table.Load()
 	mask := uint64(len(t.slots) - 1)
 	for i := hash >> 1 & mask; ; i = (i + 1) & mask {
 		switch s := &t.slots[i]; s.hash.Load() {
 		case 0:
-			return nil
+			return nil, 0, false
 		case hash:
-			if j := s.joined.Load(); j != nil && j.is(id) {
-				return j
+			if !s.is(id) {
+				continue
+			}
+			if snapshot, readAt, ok := s.read(ep, now); ok {
+				if !s.used.Load() {
+					s.used.Store(true)
+				}
+				return snapshot, readAt, true
 			}
 		}
 	}
 }
 
+// is reports whether s is that id's.
+func (s *slot) is(id string) bool {
+	if len(id) <= shortID {
+		return len(id) == int(s.length) && string(s.short[:len(id)]) == id
+	}
+	h := s.held.Load()
+	return h != nil && h.id == id
+}
+
+func (s *slot) read(ep *epoch, now time.Duration) (_ *authz.Snapshot, readAt time.Duration, ok bool) {
+	version := s.version.Load()
+	snapshot, readAt := s.snapshot.Load(), time.Duration(s.readAt.Load())
+	if ep == nil || s.epoch.Load() != ep {
+		return nil, 0, false
+	}
+	if expires := time.Duration(s.expires.Load()); expires != 0 && now >= expires {
+		return nil, 0, false
+	}
+	for i := range s.shared {
+		if v := s.shared[i].Load(); v != nil && v.dead.Load() {
+			return nil, 0, false
+		}
+	}
+	return snapshot, readAt, !s.dead.Load() && version%2 == 0 && s.version.Load() == version
+}
+
+// write publishes j; the zero one takes everything away.
+func (s *slot) write(j *joined) {
+	s.version.Add(1)
+	s.snapshot.Store(j.snapshot)
+	s.epoch.Store(j.epoch)
+	for i := range s.shared {
+		s.shared[i].Store(j.shared[i])
+	}
+	s.readAt.Store(int64(j.readAt))
+	s.expires.Store(int64(j.expires))
+	s.dead.Store(false)
+	s.version.Add(1)
+}
+
+// get returns what is held of a lease, or nil.
 func (x *index) get(id string) *held {
 	if s := x.slot(id); s != nil {
 		return s.held.Load()
@@ -82,8 +150,21 @@ func (x *index) slot(id string) *slot {
 // publish gives requests what was joined of h, if h is held still.
 func (x *index) publish(h *held) {
 	if s := x.slot(h.id); s != nil {
-		s.joined.Store(h.joined)
+		s.write(&h.joined)
 	}
+}
+
+// kill takes away what was published of a lease.
+func (x *index) kill(id string) {
+	if s := x.slot(id); s != nil {
+		s.dead.Store(true)
+	}
+}
+
+// used reports, once, that a request used what was published of h.
+func (x *index) used(h *held) bool {
+	s := x.slot(h.id)
+	return s != nil && s.used.Swap(false)
 }
 
 // put adds h, whose id is not there.
@@ -97,15 +178,18 @@ func (x *index) put(h *held) {
 	x.taken++
 }
 
-func (t *table) put(hash uint64, h *held) {
+func (t *table) put(hash uint64, h *held) *slot {
 	mask := uint64(len(t.slots) - 1)
 	i := hash >> 1 & mask
 	for t.slots[i].hash.Load() != 0 {
 		i = (i + 1) & mask
 	}
-	t.slots[i].held.Store(h) // first, so that a reader who sees the hash sees it
-	t.slots[i].joined.Store(h.joined)
-	t.slots[i].hash.Store(hash)
+	s := &t.slots[i]
+	s.length = uint8(len(h.id)) // an id has 128 bytes at most
+	copy(s.short[:], h.id)
+	s.held.Store(h)
+	s.hash.Store(hash) // last, so that a reader who sees it sees the id
+	return s
 }
 
 func (x *index) remove(h *held) {
@@ -113,13 +197,14 @@ func (x *index) remove(h *held) {
 	if s == nil || s.held.Load() != h {
 		return
 	}
-	s.joined.Store(nil)
+	s.dead.Store(true)
+	s.write(&joined{})
 	s.held.Store(nil)
 	x.live--
 }
 
 // renew copies what is live into a table in which it takes up to a half.
-// Readers of the old one finish there.
+// Readers of the old one find everything dead there.
 func (x *index) renew(old *table) *table {
 	size := smallestTable
 	for size < 2*(x.live+1) {
@@ -127,11 +212,20 @@ func (x *index) renew(old *table) *table {
 	}
 	t := &table{slots: make([]slot, size)}
 	for i := range old.slots {
-		if h := old.slots[i].held.Load(); h != nil {
-			t.put(old.slots[i].hash.Load(), h)
+		from := &old.slots[i]
+		h := from.held.Load()
+		if h == nil {
+			continue
 		}
+		to := t.put(from.hash.Load(), h)
+		to.write(&h.joined)
+		to.dead.Store(from.dead.Load())
+		to.used.Store(from.used.Load())
 	}
 	x.table.Store(t)
+	for i := range old.slots {
+		old.slots[i].dead.Store(true)
+	}
 	x.taken = x.live
 	return t
 }

@@ -3,10 +3,12 @@ package snapshot
 import (
 	"fmt"
 	"math/rand/v2"
+	"sluice/internal/authz"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 	"unsafe"
 )
 
@@ -68,33 +70,85 @@ func TestReadersOfTheIndexAlwaysFindWhatStays(t *testing.T) {
 	readers.Wait()
 }
 
-// A hit reads as few lines of memory as joined says.
-func TestWhatAHitReadsTakesTwoLines(t *testing.T) {
+// A hit reads as few lines of memory as slot says.
+func TestASlotTakesTwoLines(t *testing.T) {
 	const line = 64
-	j := joined{}
-	if size := unsafe.Sizeof(j); size != 2*line || unsafe.Offsetof(j.dead) != line {
-		t.Errorf("it takes %d bytes, the first part %d", size, unsafe.Offsetof(j.dead))
+	s := slot{}
+	if size := unsafe.Sizeof(s); size != 2*line || unsafe.Offsetof(s.readAt) != line {
+		t.Errorf("it takes %d bytes, the first part %d", size, unsafe.Offsetof(s.readAt))
 	}
 }
 
 func TestIdsOfEveryLengthAreToldApart(t *testing.T) {
 	var x index
 	x.init()
-	hold := func(id string) *held {
-		h := &held{id: id, joined: &joined{id: id, length: uint8(len(id))}}
-		copy(h.joined.short[:], id)
-		return h
-	}
+	now := &epoch{}
 	for n := 1; n <= maxID; n++ {
-		x.put(hold(strings.Repeat("a", n)))
+		x.put(&held{id: strings.Repeat("a", n), joined: joined{epoch: now, readAt: time.Duration(n)}})
 	}
 	for n := 1; n <= maxID; n++ {
 		id := strings.Repeat("a", n)
-		if j := x.hit(id); j == nil || j.id != id || x.get(id).joined != j {
-			t.Errorf("%d bytes: got %+v", n, j)
+		h := x.get(id)
+		x.publish(h)
+		if _, readAt, ok := x.hit(id, now, 0); !ok || readAt != time.Duration(n) || h.id != id {
+			t.Errorf("%d bytes: got %d", n, readAt)
 		}
-		if hold(id).joined.is(id[:n-1] + "b") {
+		if _, _, ok := x.hit(id[:n-1]+"b", now, 0); ok {
 			t.Errorf("%d bytes: another id is the same", n)
 		}
 	}
+}
+
+// Whatever a reader gets was published whole, and was not killed before it
+// began to look.
+func TestAHitIsWholeAndAlive(t *testing.T) {
+	var x index
+	x.init()
+	h := &held{id: "lease-1"}
+	x.put(h)
+	epochs := []*epoch{{}, {}}
+	var killed atomic.Int64 // what was published up to here is dead
+	var all sync.WaitGroup
+	done := make(chan struct{})
+	for range 2 {
+		all.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				dead := killed.Load()
+				turn := rand.IntN(2)
+				snapshot, readAt, ok := x.hit("lease-1", epochs[turn], 0)
+				if !ok {
+					continue
+				}
+				n := int64(readAt)
+				if n <= dead || n%2 != int64(turn) || snapshot.LeaseID != fmt.Sprint(n) {
+					t.Errorf("got %d, %s after %d was killed", n, snapshot.LeaseID, dead)
+					return
+				}
+			}
+		})
+	}
+	others := 0
+	for n := int64(1); n <= 4000; n++ {
+		h.joined = joined{snapshot: &authz.Snapshot{LeaseID: fmt.Sprint(n)}, epoch: epochs[n%2], readAt: time.Duration(n)}
+		x.publish(h)
+		switch n % 4 {
+		case 0:
+			x.kill("lease-1")
+			killed.Store(n)
+		case 1: // which has the table replaced now and then
+			others++
+			x.put(&held{id: fmt.Sprint("other-", others)})
+		case 2:
+			x.remove(h)
+			killed.Store(n)
+			x.put(h)
+		}
+	}
+	close(done)
+	all.Wait()
 }

@@ -67,11 +67,7 @@ func (c *Cache) follow(lease *authz.Record, use *[roles]*entry) {
 // join makes values h's snapshot: the one it had, when the records are the
 // same, so that what was derived from it lives on.
 func (c *Cache) join(h *held, values *[roles]*value, now time.Duration) {
-	j := &joined{
-		snapshot: assemble(h.id, values), epoch: c.epoch.Load(), shared: [roles - 1]*value(values[roleControl:]), readAt: now,
-		id: h.id, length: uint8(len(h.id)), // an id has 128 bytes at most
-	}
-	copy(j.short[:], h.id)
+	j := joined{snapshot: assemble(h.id, values), epoch: c.epoch.Load(), shared: [roles - 1]*value(values[roleControl:]), readAt: now}
 	for _, v := range values {
 		if v == nil || v.fixed {
 			continue
@@ -81,18 +77,19 @@ func (c *Cache) join(h *held, values *[roles]*value, now time.Duration) {
 			j.expires = v.expires
 		}
 	}
-	old := h.joined
-	if old != nil && sameFacts(old.snapshot, j.snapshot) {
-		j.snapshot = old.snapshot
+	var before *authz.Snapshot
+	if old := h.last(); old != nil {
+		before = old.snapshot
+		if sameFacts(before, j.snapshot) {
+			j.snapshot = before
+		}
 	}
-	h.used = h.used || old != nil && old.used.Load()
-	h.forget()
 	h.joined, h.lease = j, values[roleLease]
 	c.index.publish(h)
 	c.place(h, values[roleLease])
 	h.wake(nil)
-	if old != nil && old.snapshot != j.snapshot {
-		h.fresh = c.young(j, now)
+	if before != nil && before != j.snapshot {
+		h.fresh = c.young(&j, now)
 		c.tell(h)
 		return
 	}

@@ -41,7 +41,9 @@ func (c *Cache) miss(ctx context.Context, id string) authz.View {
 
 // patience is how long a request may wait for the store.
 func (c *Cache) patience(id string) time.Duration {
-	if c.index.hit(id) != nil {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if h := c.index.get(id); h != nil && h.last() != nil {
 		return waitHeld
 	}
 	return waitUnseen
@@ -77,7 +79,7 @@ func (c *Cache) await(id string) (*held, *wait, error) {
 	defer c.mu.Unlock()
 	h := c.held(id)
 	h.used = true
-	if j := h.joined; j != nil && j.epoch == c.epoch.Load() && j.stands(c.now()) {
+	if _, _, ok := c.index.hit(id, c.epoch.Load(), c.now()); ok {
 		return h, nil, nil
 	}
 	if c.waiting >= maxWaiting {
@@ -123,15 +125,16 @@ func (c *Cache) leaveLocked(h *held) {
 func (c *Cache) fallback(h *held, err error) authz.View {
 	c.mu.Lock()
 	now, j := c.now(), h.joined
+	known := h.last() != nil
 	if !c.up {
 		err = c.downErr
 	}
-	unchanged := j != nil && h.unchanged(now)
+	unchanged := known && h.unchanged(now)
 	c.mu.Unlock()
-	if j == nil {
+	if !known {
 		return authz.View{Err: err}
 	}
-	view := c.view(j, now, err)
+	view := c.view(j.snapshot, j.confirmed(), now, err)
 	if !unchanged {
 		view.Fresh, view.Err = false, err
 	}

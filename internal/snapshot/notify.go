@@ -69,7 +69,7 @@ func (c *Cache) judgeFreshness(h *held) {
 // isFresh is what a request would be told now. A lease that is being read
 // again stays what it was until that has failed.
 func (c *Cache) isFresh(h *held) bool {
-	j, now := h.joined, c.now()
+	j, now := h.last(), c.now()
 	if j == nil {
 		return false
 	}
