@@ -211,6 +211,9 @@ func BenchmarkChurn(b *testing.B) {
 				for n := range revocations / 16 {
 					c.write(lease, "active", revision+2*n)
 					conn, err := openRaw(c.address, crowdHead(lease))
+					for try := 0; err != nil && try < 100; try++ { // the record is on its way
+						conn, err = openRaw(c.address, crowdHead(lease))
+					}
 					if err != nil {
 						wrong.Add(1)
 						continue

@@ -60,11 +60,11 @@ func (k *keptRules) values() []ruleValue {
 
 // keep keeps what is in the cache after an evaluation. What a later one adds, as a
 // denial does to an allow, is kept too.
-func (k *keptRules) keep(c *ruleCache, steady []ast.Ref) {
+func (k *keptRules) keep(c *ruleCache, known []ruleValue, steady []ast.Ref) {
 	if k == nil {
 		return
 	}
-	if list := c.keep(steady); len(list) > len(k.values()) {
+	if list := c.keep(known, steady); len(list) > len(known) {
 		k.list.Store(&list)
 	}
 }

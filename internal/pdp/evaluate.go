@@ -122,13 +122,14 @@ func (s *policySet) decide(q *authz.Question, e *evaluation) authz.Decision {
 		return unanswered(authz.ReasonEvaluationError, err)
 	}
 	kept := s.keptRules(q, input)
-	answer, err := e.ask(s, s.decision, input, kept.values()...)
+	known := kept.values()
+	answer, err := e.ask(s, s.decision, input, known...)
 	switch {
 	case err != nil:
 		return unanswered(readError(s, err), err)
 	case answer == nil:
 		return authz.Unavailable(authz.ReasonUndefined)
 	}
-	kept.keep(&e.rules, s.steady)
+	kept.keep(&e.rules, known, s.steady)
 	return readDecision(answer)
 }

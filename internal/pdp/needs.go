@@ -68,7 +68,7 @@ func findSteady(c *ast.Compiler) []ast.Ref {
 			moves := func(r *ast.Rule) bool {
 				return len(r.Head.Args) > 0 || !r.Ref().Equal(path) || !looksOnly(c, r, ofSnapshot)
 			}
-			if len(path) <= smallRef && !slices.ContainsFunc(c.GetRulesDynamic(path), moves) {
+			if len(path) <= smallRef && !slices.ContainsFunc(c.GetRulesDynamicWithOpts(path, ast.RulesOptions{IncludeHiddenModules: true}), moves) {
 				steady[path.String()] = path
 			}
 		}

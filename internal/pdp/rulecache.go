@@ -43,11 +43,12 @@ func (c *ruleCache) reset(kept []ruleValue) {
 	f.n = copy(f.small[:], kept)
 }
 
-// keep returns the values of the given rules, as far as they were evaluated.
-func (c *ruleCache) keep(rules []ast.Ref) []ruleValue {
-	var kept []ruleValue
+// keep returns known, which reset was given, and the values of the given rules that
+// were evaluated since.
+func (c *ruleCache) keep(known []ruleValue, rules []ast.Ref) []ruleValue {
+	kept := known[:len(known):len(known)]
 	f := c.frames[0]
-	for i := range f.small[:f.n] {
+	for i := len(known); i < f.n; i++ {
 		if v := &f.small[i]; slices.ContainsFunc(rules, v.is) && isSmall(v.term) {
 			kept = append(kept, *v)
 		}
