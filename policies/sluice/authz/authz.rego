@@ -44,7 +44,7 @@ decision := granted if {
 	"allow": false,
 	"code": code,
 	"reason": first_failing,
-	"reasons": array.concat([first_failing], custom_reasons),
+	"reasons": reasons,
 	"status": data.sluice.tables.outward[code].status,
 	"retryable": data.sluice.tables.outward[code].retryable,
 	"message": data.sluice.tables.outward[code].message,
@@ -198,10 +198,11 @@ record_fault := verdict.reason if {
 	not verdict.granted == true
 }
 
-# Gate 28: what is no proper reason still denies.
-custom_reasons := array.slice(sort({reason | some word in data.sluice.custom.deny; reason := custom_reason(word)}), 0, 16) if {
+# Gate 28: the team's own reasons follow, in order. What is no proper reason
+# still denies.
+reasons := array.concat(["CUSTOM_DENY"], array.slice(sort({reason | some word in data.sluice.custom.deny; reason := custom_reason(word)}), 0, 16)) if {
 	first_failing == "CUSTOM_DENY"
-} else := []
+} else := [first_failing]
 
 custom_reason(word) := word if {
 	is_string(word)
