@@ -311,7 +311,7 @@ func idle(b *testing.B, pid int, address string) (bytes, fds float64) {
 	for range channels {
 		conns = append(conns, open())
 	}
-	time.Sleep(15 * time.Second) // an idle process gives back what opening them took
+	time.Sleep(20 * time.Second) // an idle process gives back what opening them took
 	bytes = float64(residentOf(b, pid)-resident) / channels
 	fds = float64(descriptorsOf(b, pid)-open0) / channels
 	for _, c := range conns {

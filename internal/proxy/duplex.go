@@ -159,7 +159,7 @@ func (x *exchange) cutWith(ctx context.Context, worker net.Conn) (stop func()) {
 }
 
 func (x *exchange) newPipe(ch *channel.Channel, answer *workerHead) *pipe {
-	p := &pipe{channel: ch, grace: x.settings.CloseGrace, unanswered: x.proxy.unanswered}
+	p := &pipe{channel: ch, grace: x.settings.CloseGrace, unanswered: x.proxy.unanswered, restAfter: x.proxy.restAfter}
 	if x.handshake.Kind == websocketUpgrade {
 		p.frames = &frameRules{
 			Extensions: len(answer.Header["Sec-Websocket-Extensions"]) > 0,

@@ -150,6 +150,7 @@ func startGateway(t testing.TB, worker string, change ...func(*Settings, *channe
 	g.proxy = New(Options{
 		Authorizer: g.decides, Register: g.register, Identifier: caller, Dialer: loopback{}, Settings: settings,
 		Tracer: noop.NewTracerProvider().Tracer(""), Log: log,
+		RestAfter: 2 * time.Millisecond, // so that pumps rest in every test, at any moment
 	})
 	server := NewServer(ServerOptions{Handler: g.proxy, MaxHeaderBytes: 64 << 10, HeaderTimeout: 5 * time.Second, Log: log})
 	l, err := Listen(t.Context(), "127.0.0.1:0")

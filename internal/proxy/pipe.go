@@ -23,6 +23,7 @@ type pipe struct {
 	// unanswered says how often in a row a peer did not acknowledge what was
 	// sent again.
 	unanswered func(net.Conn) int
+	restAfter  time.Duration
 	over       func()      // told when the channel is done with; nil: nobody
 	frames     *frameRules // WebSocket: follow frames, end with close frames; nil: raw bytes
 
@@ -62,6 +63,9 @@ func (p *pipe) start(caller net.Conn, fromCaller []byte, worker net.Conn, fromWo
 	p.caller, p.worker = caller, worker
 	if p.stopping.Load() { // cut came first
 		p.cutLocked()
+	} else {
+		p.up.watchLocked()
+		p.down.watchLocked()
 	}
 	p.mu.Unlock()
 	go p.up.run()
@@ -107,6 +111,13 @@ func (p *pipe) cutLocked() {
 	_ = p.caller.SetReadDeadline(now)
 	_ = p.worker.SetReadDeadline(now)
 	_ = p.caller.SetWriteDeadline(now.Add(p.grace))
+	for _, pump := range []*pump{&p.up, &p.down} {
+		if pump.parked {
+			pump.parked = false
+			lot.leave(pump.ticket)
+			go pump.run()
+		}
+	}
 }
 
 // stopped is called by each pump when it forwards nothing more. The last one

@@ -75,6 +75,10 @@ type Options struct {
 	// Unanswered says how often in a row the other end of a connection did not
 	// acknowledge what was sent again; 0 where nobody knows. Nil: nobody.
 	Unanswered func(net.Conn) int
+	// RestAfter is how long nothing may come from a plain socket before its pump
+	// gives up its goroutine until something does, and twice that at most.
+	// Zero: 5s.
+	RestAfter time.Duration
 	// Opened is told how long an open took, from the request read to the
 	// first byte that may be forwarded.
 	Opened func(time.Duration)
@@ -91,6 +95,7 @@ type Proxy struct {
 	opened     func(time.Duration)
 	token      func() (string, error)
 	unanswered func(net.Conn) int
+	restAfter  time.Duration
 	propagator propagation.TextMapPropagator
 	settings   atomic.Pointer[settings]
 	draining   atomic.Bool
@@ -106,7 +111,10 @@ type settings struct {
 func New(o Options) *Proxy {
 	p := &Proxy{
 		authorizer: o.Authorizer, register: o.Register, identifier: o.Identifier, dialer: o.Dialer,
-		tracer: o.Tracer, log: o.Log, opened: o.Opened, propagator: propagation.TraceContext{},
+		tracer: o.Tracer, log: o.Log, opened: o.Opened, propagator: propagation.TraceContext{}, restAfter: o.RestAfter,
+	}
+	if p.restAfter == 0 {
+		p.restAfter = 5 * time.Second
 	}
 	if p.token = o.WorkerToken; p.token == nil {
 		p.token = func() (string, error) { return "", nil }

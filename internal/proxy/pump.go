@@ -4,12 +4,22 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"sluice/internal/channel"
 	"time"
 )
 
 // pump forwards one direction of a channel. Only its own goroutine touches
-// it. It holds a buffer only while bytes are in its hands.
+// it. It holds a buffer only while bytes are in its hands, and a goroutine only
+// while something comes now and then:
+//
+//	           nothing came for a while
+//	(running) -------------------------> (parked)
+//	   |  ^                                 |
+//	   |  +---------------------------------+
+//	   |     its source is readable, or cut
+//	   v
+//	(over)
 type pump struct {
 	pipe      *pipe
 	src       *lazyReader
@@ -23,33 +33,96 @@ type pump struct {
 
 	have   int  // bytes held in src's buffer
 	broken bool // dst stands inside something: no close frame may follow
+
+	reads   uint64 // that brought something
+	restful uint64 // reads when it was last asked whether it rests
+
+	// The pipe's lock guards what is below.
+	parked     bool   // it has no goroutine
+	parkedOnce bool   // the parking's set knows its socket
+	ticket     uint64 // of the parking, while it is parked
 }
+
+// pumpState is what comes after a step.
+type pumpState uint8
+
+const (
+	pumpRunning pumpState = iota
+	pumpParked            // it is somebody else's, or nobody's
+	pumpOver
+)
 
 func (p *pump) run() {
-	for p.step() {
+	state := pumpRunning
+	for state == pumpRunning {
+		state = p.step()
 	}
-	p.pipe.stopped(p)
+	if state == pumpOver {
+		p.pipe.stopped(p)
+	}
 }
 
-// step moves what one read brings, and reports whether there is more to do.
-func (p *pump) step() bool {
+// step moves what one read brings.
+func (p *pump) step() pumpState {
 	n, err := p.src.read(p.have)
 	if p.pipe.stopping.Load() {
-		return false
+		return pumpOver
 	}
+	if n == 0 && errors.Is(err, os.ErrDeadlineExceeded) {
+		return p.rest()
+	}
+	p.reads++
 	p.have += n
 	if n > 0 && !p.forward() {
-		return false
+		return pumpOver
 	}
 	switch {
 	case err == nil:
-		return true
+		return pumpRunning
 	case errors.Is(err, io.EOF):
 		p.finish()
 	default:
 		p.pipe.channel.End(*p.srcLost)
 	}
-	return false
+	return pumpOver
+}
+
+// rest parks the pump when nothing came since it was last asked.
+func (p *pump) rest() pumpState {
+	p.pipe.mu.Lock()
+	defer p.pipe.mu.Unlock()
+	if p.pipe.stopping.Load() {
+		return pumpOver
+	}
+	idle := p.reads == p.restful && p.have == 0
+	p.restful = p.reads
+	if idle && lot.enter(p) {
+		p.parked = true
+		return pumpParked
+	}
+	p.watchLocked()
+	return pumpRunning
+}
+
+// watchLocked has the pump asked after a while whether it rests.
+func (p *pump) watchLocked() {
+	if p.src.raw != nil {
+		_ = p.src.conn.SetReadDeadline(time.Now().Add(p.pipe.restAfter))
+	}
+}
+
+// wake gives a pump that rests its goroutine back.
+func (p *pump) wake() {
+	p.pipe.mu.Lock()
+	defer p.pipe.mu.Unlock()
+	if !p.parked {
+		return
+	}
+	p.parked = false
+	if !p.pipe.stopping.Load() {
+		p.watchLocked()
+	}
+	go p.run()
 }
 
 // forward writes what is held as far as it may go: all of it, or, for a
