@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"errors"
 	"os"
 	"sync"
 	"syscall"
@@ -38,7 +39,7 @@ func (k *parking) enter(p *pump) bool {
 	k.tickets++
 	event := syscall.EpollEvent{
 		Events: syscall.EPOLLIN | syscall.EPOLLRDHUP | epollOneShot,
-		Fd:     int32(uint32(k.tickets)), Pad: int32(uint32(k.tickets >> 32)), //nolint:gosec // two halves of what epoll hands back
+		Fd:     int32(uint32(k.tickets)), Pad: int32(uint32(k.tickets >> 32)),
 	}
 	how := syscall.EPOLL_CTL_ADD
 	if p.parkedOnce {
@@ -80,13 +81,13 @@ func (k *parking) wait() {
 	for n := 0; err == nil && !k.empty(); n = 0 {
 		_ = set.Read(func(fd uintptr) bool {
 			n, err = syscall.EpollWait(int(fd), events, 0)
-			if err == syscall.EINTR {
+			if errors.Is(err, syscall.EINTR) {
 				n, err = 0, nil
 			}
 			return n != 0
 		})
 		for _, e := range events[:max(n, 0)] {
-			if p := k.leave(uint64(uint32(e.Pad))<<32 | uint64(uint32(e.Fd))); p != nil { //nolint:gosec // see enter
+			if p := k.leave(uint64(uint32(e.Pad))<<32 | uint64(uint32(e.Fd))); p != nil {
 				p.wake()
 			}
 		}
