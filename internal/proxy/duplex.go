@@ -81,8 +81,16 @@ func (x *exchange) ask(ctx context.Context, worker net.Conn, br *bufio.Reader, d
 	if err := worker.SetDeadline(time.Now().Add(x.settings.HandshakeTimeout)); err != nil {
 		return nil, err
 	}
-	stop := context.AfterFunc(ctx, func() { _ = worker.SetDeadline(time.Unix(1, 0)) })
-	defer stop()
+	cut := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(cut)
+		_ = worker.SetDeadline(time.Unix(1, 0))
+	})
+	defer func() {
+		if !stop() {
+			<-cut // or its deadline would outlive the handshake
+		}
+	}()
 	method := x.r.Method
 	if x.connect != "" {
 		method = http.MethodGet

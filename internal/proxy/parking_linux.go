@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -19,7 +20,12 @@ type parking struct {
 	resting map[uint64]*pump
 	tickets uint64 // given out so far
 	waits   bool   // the goroutine is there
+
+	useless atomic.Bool // the system refuses what it takes: nobody parks any more
 }
+
+// works reports whether a pump can park at all.
+func (k *parking) works() bool { return !k.useless.Load() }
 
 var lot = parking{resting: map[uint64]*pump{}}
 
@@ -28,13 +34,11 @@ var lot = parking{resting: map[uint64]*pump{}}
 func (k *parking) enter(p *pump) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.set == nil {
-		fd, err := syscall.EpollCreate1(syscall.EPOLL_CLOEXEC)
-		if err != nil {
-			return false
-		}
-		_ = syscall.SetNonblock(fd, true) // by which os.NewFile knows that the runtime shall wait for it
-		k.set, k.fd = os.NewFile(uintptr(fd), "parking"), fd
+	if k.set == nil && !k.open() {
+		k.useless.Store(true)
+	}
+	if !k.works() {
+		return false
 	}
 	k.tickets++
 	event := syscall.EpollEvent{
@@ -60,6 +64,22 @@ func (k *parking) enter(p *pump) bool {
 	return true
 }
 
+// open makes the set, and holds it against the runtime's poller.
+func (k *parking) open() bool {
+	fd, err := syscall.EpollCreate1(syscall.EPOLL_CLOEXEC)
+	if err != nil {
+		return false
+	}
+	_ = syscall.SetNonblock(fd, true) // by which os.NewFile knows that the runtime shall wait for it
+	set := os.NewFile(uintptr(fd), "parking")
+	if set.SetReadDeadline(time.Time{}) != nil {
+		_ = set.Close()
+		return false
+	}
+	k.set, k.fd = set, fd
+	return true
+}
+
 const epollOneShot = 1 << 30 // syscall's constant is for another type
 
 // leave takes a ticket back and returns whose it was; nil: nobody's any more.
@@ -79,13 +99,18 @@ func (k *parking) wait() {
 	set, err := k.set.SyscallConn()
 	events := make([]syscall.EpollEvent, 128)
 	for n := 0; err == nil && !k.empty(); n = 0 {
-		_ = set.Read(func(fd uintptr) bool {
-			n, err = syscall.EpollWait(int(fd), events, 0)
-			if errors.Is(err, syscall.EINTR) {
-				n, err = 0, nil
+		var failed error
+		err = set.Read(func(fd uintptr) bool {
+			n, failed = syscall.EpollWait(int(fd), events, 0)
+			if errors.Is(failed, syscall.EINTR) {
+				n, failed = 0, nil
 			}
 			return n != 0
 		})
+		if errors.Is(err, os.ErrDeadlineExceeded) { // by leave
+			err = nil
+		}
+		err = errors.Join(err, failed)
 		for _, e := range events[:max(n, 0)] {
 			if p := k.leave(uint64(uint32(e.Pad))<<32 | uint64(uint32(e.Fd))); p != nil {
 				p.wake()
@@ -93,7 +118,7 @@ func (k *parking) wait() {
 		}
 	}
 	if err != nil {
-		k.wakeAll()
+		k.giveUp()
 	}
 }
 
@@ -106,13 +131,12 @@ func (k *parking) empty() bool {
 	return !k.waits
 }
 
-// wakeAll gives the set up, which is broken.
-func (k *parking) wakeAll() {
+// giveUp wakes all, and has nobody park any more.
+func (k *parking) giveUp() {
 	k.mu.Lock()
+	k.useless.Store(true)
 	resting := k.resting
 	k.resting, k.waits = map[uint64]*pump{}, false
-	_ = k.set.Close()
-	k.set = nil
 	k.mu.Unlock()
 	for _, p := range resting {
 		p.wake()

@@ -77,3 +77,47 @@ func TestChannelsAtRestHoldNoGoroutineAndTalkOn(t *testing.T) {
 	}
 	comesAbout(t, "the parking is empty", func() bool { return resting() == 0 && goroutines("proxy.(*parking).wait") == 0 })
 }
+
+// A connection that is no plain socket never parks: a deadline that it did not
+// ask for ends it.
+func TestWhatIsNoPlainSocketDoesNotPark(t *testing.T) {
+	near, far := net.Pipe()
+	defer far.Close()
+	_ = near.SetReadDeadline(time.Unix(1, 0))
+	g := startGateway(t, "127.0.0.1:1")
+	ch, _ := g.register.Reserve(&authz.Request{LeaseID: "lease-1", Principal: &authz.Principal{TenantID: "acme"}}, ptr(allows("127.0.0.1:1")(nil)))
+	p := &pipe{channel: ch, restAfter: time.Millisecond, unanswered: func(net.Conn) int { return 0 }}
+	other, away := net.Pipe()
+	defer away.Close()
+	if !ch.Commit(authz.Decision{Allow: true}, p.cut, nil) {
+		t.Fatal("it ended already")
+	}
+	p.start(near, nil, other, nil)
+	if s := g.summary(t); s.Ending.Why != channel.EndCallerLost.Why {
+		t.Errorf("recorded %+v", s.Ending)
+	}
+}
+
+// However late a woken pump comes to read, it reads.
+func TestAWokenPumpReadsHoweverLate(t *testing.T) {
+	worker := listen(t, func(c net.Conn) {
+		if r, br := switches(t, c); r != nil {
+			_, _ = io.Copy(c, br)
+		}
+	})
+	g := startGateway(t, worker)
+	g.proxy.restAfter = time.Nanosecond
+	c, _ := open(t, g.address, rawHead)
+	for range 20 {
+		comesAbout(t, "it rests", func() bool { return resting() > 0 })
+		if _, err := c.Write([]byte("hello")); err != nil {
+			t.Fatal(err)
+		}
+		_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+		if _, err := io.ReadFull(c, make([]byte, 5)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func ptr[T any](v T) *T { return &v }

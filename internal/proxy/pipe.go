@@ -148,8 +148,8 @@ func (p *pipe) stopped(by *pump) {
 
 func (p *pipe) close() {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.finished = true
+	p.mu.Unlock() // for TLS says good-bye to a caller who may not read
 	_ = p.worker.Close()
 	_ = p.caller.Close()
 }

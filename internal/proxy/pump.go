@@ -36,6 +36,7 @@ type pump struct {
 
 	reads   uint64 // that brought something
 	restful uint64 // reads when it was last asked whether it rests
+	woken   bool   // and has not read since
 
 	// The pipe's lock guards what is below.
 	parked     bool   // it has no goroutine
@@ -68,9 +69,10 @@ func (p *pump) step() pumpState {
 	if p.pipe.stopping.Load() {
 		return pumpOver
 	}
-	if n == 0 && errors.Is(err, os.ErrDeadlineExceeded) {
+	if n == 0 && p.src.raw != nil && errors.Is(err, os.ErrDeadlineExceeded) {
 		return p.rest()
 	}
+	p.watchAgain()
 	p.reads++
 	p.have += n
 	if n > 0 && !p.forward() {
@@ -106,23 +108,35 @@ func (p *pump) rest() pumpState {
 
 // watchLocked has the pump asked after a while whether it rests.
 func (p *pump) watchLocked() {
-	if p.src.raw != nil {
+	if p.src.raw != nil && lot.works() {
 		_ = p.src.conn.SetReadDeadline(time.Now().Add(p.pipe.restAfter))
 	}
 }
 
-// wake gives a pump that rests its goroutine back.
+// wake gives a pump that rests its goroutine back, and time for one read, however
+// late that comes.
 func (p *pump) wake() {
 	p.pipe.mu.Lock()
 	defer p.pipe.mu.Unlock()
 	if !p.parked {
 		return
 	}
-	p.parked = false
+	p.parked, p.woken = false, true
+	_ = p.src.conn.SetReadDeadline(time.Time{}) // a pipe that was cut has nobody parked
+	go p.run()
+}
+
+// watchAgain undoes wake's leave to take any time.
+func (p *pump) watchAgain() {
+	if !p.woken {
+		return
+	}
+	p.pipe.mu.Lock()
+	defer p.pipe.mu.Unlock()
+	p.woken = false
 	if !p.pipe.stopping.Load() {
 		p.watchLocked()
 	}
-	go p.run()
 }
 
 // forward writes what is held as far as it may go: all of it, or, for a
