@@ -534,8 +534,7 @@ func (s *scene) do(method, caller, path, body string, header ...string) *http.Re
 	return answer
 }
 
-// metric is the value of a metric's line that begins with prefix.
-func (s *scene) metric(prefix string) string {
+func (s *scene) metrics() string {
 	s.t.Helper()
 	answer, err := http.Get("http://" + s.probes + "/metrics")
 	if err != nil {
@@ -543,7 +542,13 @@ func (s *scene) metric(prefix string) string {
 	}
 	defer answer.Body.Close()
 	text, _ := io.ReadAll(answer.Body)
-	for line := range strings.Lines(string(text)) {
+	return string(text)
+}
+
+// metric is the value of a metric's line that begins with prefix.
+func (s *scene) metric(prefix string) string {
+	s.t.Helper()
+	for line := range strings.Lines(s.metrics()) {
 		if strings.HasPrefix(line, prefix) {
 			return strings.TrimSpace(line[strings.LastIndexByte(line, ' '):])
 		}
