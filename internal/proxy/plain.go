@@ -197,12 +197,17 @@ func (x *exchange) roundTrip(ctx context.Context, ch *channel.Channel, d authz.D
 		return nil, &refused
 	}
 	body := &callerBody{ReadCloser: x.r.Body, channel: ch}
-	response, err := x.send(ctx, body, worker, d) //nolint:bodyclose // answer.close does
+	watched := &watchedConn{Conn: worker, lost: func() { x.giveUpBody(body) }}
+	response, err := x.send(ctx, body, watched, d) //nolint:bodyclose // answer.close does
 	if err != nil {
 		_ = worker.Close()
 		refused := x.workerRefusal(ch, err)
-		if ch.Ending() == nil && body.broken.Load() { // whatever the worker made of that
+		switch {
+		case ch.Ending() != nil:
+		case body.broken.Load(): // whatever the worker made of that
 			refused = *wireRefusal(errBody)
+		case watched.gone.Load():
+			refused = badGateway()
 		}
 		return nil, &refused
 	}
@@ -256,10 +261,38 @@ func (x *exchange) send(ctx context.Context, body io.ReadCloser, worker net.Conn
 	return conn.RoundTrip(out)
 }
 
+// giveUpBody has nobody wait for the rest of a body whose worker is gone: HTTP/1.1's
+// client would, for as long as the caller is silent.
+func (x *exchange) giveUpBody(body *callerBody) {
+	switch {
+	case x.grpc, x.r.ContentLength == 0, body.over.Load():
+	case x.r.ProtoMajor == 1:
+		_ = http.NewResponseController(x.w).SetReadDeadline(time.Unix(1, 0))
+	default:
+		_ = x.r.Body.Close() // which HTTP/2's body takes beside a read
+	}
+}
+
+// watchedConn tells when a worker's connection ends.
+type watchedConn struct {
+	net.Conn
+	lost func()
+	gone atomic.Bool
+}
+
+func (c *watchedConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if err != nil && !c.gone.Swap(true) {
+		c.lost()
+	}
+	return n, err
+}
+
 // callerBody counts what a caller sends to the worker.
 type callerBody struct {
 	io.ReadCloser
 	channel *channel.Channel
+	over    atomic.Bool // read to its end
 	broken  atomic.Bool // its framing is
 }
 
@@ -269,7 +302,10 @@ func (b *callerBody) Read(p []byte) (int, error) {
 		b.channel.ToWorker.Bytes.Add(int64(n))
 		b.channel.Touch()
 	}
-	if errors.Is(err, errBody) {
+	switch {
+	case errors.Is(err, io.EOF):
+		b.over.Store(true)
+	case errors.Is(err, errBody):
 		b.broken.Store(true)
 	}
 	return n, err

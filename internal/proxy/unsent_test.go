@@ -1,12 +1,15 @@
 package proxy
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"sluice/internal/authz"
 	"sluice/internal/channel"
 	"testing"
+	"time"
 )
 
 func TestARevokedStreamEndsThoughItsCallerNeverSendsTheAnnouncedBody(t *testing.T) {
@@ -37,4 +40,51 @@ func TestAMalformedBodyIsItsSendersFault(t *testing.T) {
 	g := startGateway(t, worker)
 	_, br := dialRaw(t, g.address, "POST /v1/leases/lease-1/execute HTTP/1.1\r\nHost: gateway\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nx\r\n")
 	wantStatus(t, br, 400, "BAD_REQUEST")
+}
+
+// A worker that dies while its caller says nothing more is a bad gateway at once.
+func TestAWorkerThatDiesBeforeTheBodyIsThereIs502(t *testing.T) {
+	for _, announced := range []string{"Content-Length: 100", "Transfer-Encoding: chunked"} {
+		for name, die := range map[string]func(net.Conn){
+			"FIN": func(net.Conn) {},
+			"RST": func(c net.Conn) { _ = c.(*net.TCPConn).SetLinger(0) },
+		} {
+			worker := listen(t, func(c net.Conn) {
+				c.Read(make([]byte, 4096))
+				die(c)
+			})
+			g := startGateway(t, worker)
+			_, br := dialRaw(t, g.address, fmt.Sprintf("POST /v1/leases/lease-1/execute HTTP/1.1\r\nHost: gateway\r\n%s\r\n\r\n", announced))
+			began := time.Now()
+			wantStatus(t, br, 502, "WORKER_BAD_GATEWAY")
+			if took := time.Since(began); took > 5*time.Second {
+				t.Errorf("%s, %s: answered after %s", announced, name, took)
+			}
+		}
+	}
+}
+
+func TestAWorkerThatDiesBeforeTheBodyOfAnHTTP2RequestIsThereIs502(t *testing.T) {
+	worker := listen(t, func(c net.Conn) { c.Read(make([]byte, 4096)) })
+	g := startGateway(t, worker)
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	transport := &http.Transport{Protocols: protocols}
+	defer transport.CloseIdleConnections()
+	never, sender := io.Pipe()
+	defer sender.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+g.address+"/v1/leases/lease-1/execute", never)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := transport.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != 502 {
+		t.Errorf("answered %d", answer.StatusCode)
+	}
 }
