@@ -77,6 +77,12 @@ func (t tracedPolicy) SameGates(last *authz.Decision) bool {
 	return ok && lasting.SameGates(last)
 }
 
+// A policy offers the same with traces as without.
+var (
+	_ authz.Classes = tracedPolicy{}
+	_ authz.Lasting = tracedPolicy{}
+)
+
 // tracedPolicy gives an evaluation a span.
 type tracedPolicy struct {
 	authz.Policy

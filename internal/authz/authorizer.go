@@ -57,18 +57,6 @@ type Classes interface {
 	Class(req *Request) (string, bool)
 }
 
-// Lasting is what a Policy may offer besides: it says for how long an allow of
-// its own says something.
-type Lasting interface {
-	// Lasts reports whether an allow to an open is the allow to its admit on the
-	// same facts, but for what the Floor finds: an expiry that has come,
-	// another worker process.
-	Lasts(opened *Decision) bool
-	// SameGates reports whether the gates that gave an allow are the shipped
-	// ones and are asked still.
-	SameGates(last *Decision) bool
-}
-
 // Recorder takes every decision, before anyone acts on it. It must not block.
 type Recorder interface {
 	RecordDecision(req *Request, d *Decision)
@@ -107,99 +95,6 @@ func (a *Authorizer) Authorize(ctx context.Context, req *Request, reserve func(*
 		}
 	}
 	return a.record(req, d)
-}
-
-// Admit decides and records the second question of an open that was allowed.
-// The open's answer is its answer too when it rests on exactly the same facts
-// and the policy looks at nothing else that can have changed.
-func (a *Authorizer) Admit(ctx context.Context, req *Request, opened *Decision) Decision {
-	return a.again(ctx, req, opened, a.stands)
-}
-
-// Recheck decides and records again what was last allowed to a channel. Where
-// the Floor refuses, and the reason cannot be another gate's, the policy is
-// not asked: a revoked lease loses its channels before the rules are through.
-func (a *Authorizer) Recheck(ctx context.Context, req *Request, last *Decision) Decision {
-	return a.again(ctx, req, last, a.lost)
-}
-
-// unasked is an answer that needs no evaluation, reached from the last allow and
-// the facts of now; it is false where there is none.
-type unasked func(policy Lasting, q *Question, last *Decision) (Decision, bool)
-
-func (a *Authorizer) again(ctx context.Context, req *Request, last *Decision, answer unasked) Decision {
-	var seen *View
-	d, known := a.try(ctx, req, last, answer, &seen)
-	if !known {
-		d = a.decide(ctx, req, seen)
-	}
-	return a.record(req, d)
-}
-
-// try asks answer. A panic in there is no answer. seen is the view that was
-// looked up, so that nobody waits for the store twice.
-func (a *Authorizer) try(ctx context.Context, req *Request, last *Decision, answer unasked, seen **View) (d Decision, known bool) {
-	defer func() {
-		if p := recover(); p != nil {
-			a.log().Error("panic while deciding", "panic", fmt.Sprint(p))
-			known = false
-		}
-	}()
-	policy, ok := a.Policy.(Lasting)
-	q := Question{Request: req, Now: a.now(), WorkersEnabled: a.Workers.Enabled()}
-	if !ok || !last.Allow || !a.callerStands(req, q.Now) {
-		return Decision{}, false
-	}
-	q.View = a.Facts.Snapshot(ctx, req.LeaseID)
-	*seen = &q.View
-	q.Now = a.now()
-	return answer(policy, &q, last)
-}
-
-// stands is the open's allow, only when the policy would allow again.
-func (a *Authorizer) stands(policy Lasting, q *Question, opened *Decision) (Decision, bool) {
-	if !policy.Lasts(opened) || q.View.Snapshot != opened.View.Snapshot {
-		return Decision{}, false
-	}
-	if worker := WorkerToAsk(q); worker != nil {
-		q.Live = a.Workers.Live(q.Request, worker)
-	}
-	if _, reason := Floor(q); reason != "" || q.Live != opened.Live {
-		return Decision{}, false
-	}
-	d := *opened
-	d.View, d.Evaluated = q.View, 0
-	return d, true
-}
-
-// lost is a denial, only when the policy would deny for the same reason.
-func (a *Authorizer) lost(policy Lasting, q *Question, last *Decision) (Decision, bool) {
-	code, reason := Floor(q)
-	if !policy.SameGates(last) || !firstToFail(reason, q, last.View.Snapshot) {
-		return Decision{}, false
-	}
-	d := Deny(code, reason)
-	d.View, d.Live = q.View, last.Live
-	return d, true
-}
-
-// firstToFail reports whether no gate before the one that the Floor names can
-// fail: of a principal that stands, where gates 1 to 27 passed on the facts of
-// before. Gates 8, 10 and 11 have the Floor's word only by what they look at.
-func firstToFail(reason Reason, q *Question, before *Snapshot) bool {
-	s := q.View.Snapshot
-	if before == nil || s != nil && len(s.Malformed) > 0 {
-		return false
-	}
-	switch reason {
-	case ReasonSnapshotMissing, ReasonTenantMismatch: // 5, 7
-		return true
-	case ReasonLeaseExpired: // 9
-		return q.Request.EnvironmentID == "" || q.Request.EnvironmentID == s.Lease.EnvironmentID
-	case ReasonLeaseNotActive: // 12
-		return s.Control == before.Control && s.Lease.TenantID == before.Lease.TenantID && s.Lease.EnvironmentID == before.Lease.EnvironmentID
-	}
-	return false
 }
 
 // Refuse records a denial that was reached before any fact was looked at,
@@ -419,60 +314,6 @@ func WorkerToAsk(q *Question) *Record {
 	}
 	return s.Worker
 }
-
-// Floor is what the gateway insists on whatever the policy says: it returns
-// an empty reason only for an authenticated principal of the lease's tenant,
-// a fresh well-formed snapshot, an active unexpired lease, and a live worker
-// of the pinned plugin. It stops a policy that was replaced, or is wrong,
-// from granting across tenants.
-func Floor(q *Question) (Code, Reason) {
-	denied := CapabilityCode(q.Request.Capability)
-	p, s := q.Request.Principal, q.View.Snapshot
-	switch {
-	case p == nil:
-		return CodeUnauthenticated, ReasonUnauthenticated
-	case expired(p.ExpiresAt, q.Now):
-		return CodeCredentialExpired, ReasonCredentialExpired
-	case !q.View.Fresh:
-		return CodeUnavailable, ReasonSnapshotStale
-	case s == nil || s.Lease == nil || s.Control == nil:
-		return denied, ReasonSnapshotMissing
-	case len(s.Malformed) > 0:
-		return denied, ReasonRecordMalformed
-	case p.TenantID == "" || p.TenantID != s.Lease.TenantID:
-		return denied, ReasonTenantMismatch
-	case expired(s.Lease.ExpiresAt, q.Now):
-		return denied, ReasonLeaseExpired
-	case s.Lease.Status != "active":
-		return denied, ReasonLeaseNotActive
-	}
-	return workerFloor(q)
-}
-
-func workerFloor(q *Question) (Code, Reason) {
-	s, live, pin := q.View.Snapshot, q.Live, q.View.Snapshot.Lease.Pin
-	switch {
-	case !q.WorkersEnabled || WorkerToAsk(q) == nil || live == nil:
-		return CodeWorkerUnavailable, ReasonWorkerUnavailable
-	case live.ID != s.WorkerID() || live.Status != "running":
-		return CodeWorkerUnavailable, ReasonWorkerUnavailable
-	case pin.PluginID == "" || live.PluginID != pin.PluginID || s.Worker.PluginID != pin.PluginID:
-		return CodeWorkerUnavailable, ReasonWorkerChanged
-	case q.Request.Phase != Open && !sameProcess(q.Request.Channel, live):
-		return CodeWorkerUnavailable, ReasonWorkerChanged
-	}
-	return "", ""
-}
-
-// sameProcess says whether live is the worker process that the channel was
-// opened under. The id counts too: generations are unique only within one
-// worker, so a lease that was moved to another worker must not keep its
-// channel because both call their first process "1".
-func sameProcess(c *ChannelFacts, live *Live) bool {
-	return c != nil && c.Generation != "" && c.Generation == live.Generation && c.WorkerID == live.ID
-}
-
-func expired(at *time.Time, now time.Time) bool { return at != nil && !at.After(now) }
 
 func (a *Authorizer) now() time.Time {
 	if a.Now != nil {

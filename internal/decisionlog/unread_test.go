@@ -1,9 +1,11 @@
 package decisionlog
 
 import (
+	"bytes"
 	"context"
 	"os"
 	"sluice/internal/authz"
+	"strings"
 	"testing"
 )
 
@@ -36,4 +38,27 @@ func TestALogThatIsNotReadHoldsUpNobodyAndIsCounted(t *testing.T) {
 		t.Error("what could not be written was not counted")
 	}
 	_ = out.Close()
+}
+
+// What a lease can do is a list, also when nothing is known of it; and a denial
+// that was reached without evaluating still names the process.
+func TestADecisionThatWasNotEvaluatedIsWrittenWhole(t *testing.T) {
+	var out bytes.Buffer
+	log := New(Options{Out: &out})
+	d := authz.Deny(authz.CodeDuplexDenied, authz.ReasonLeaseNotActive)
+	d.Live = &authz.Live{Generation: "g1"}
+	log.RecordDecision(&authz.Request{Phase: authz.Recheck, LeaseID: "lease-1"}, &d)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := log.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"effective":[]`, `"worker_generation":"g1"`} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%s is missing in %s", want, out.String())
+		}
+	}
+	if strings.Contains(out.String(), "timer_rego_query_eval_ns") {
+		t.Errorf("an evaluation is timed that was not: %s", out.String())
+	}
 }

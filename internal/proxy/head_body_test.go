@@ -86,11 +86,16 @@ func TestAChunkedBodyMayHaveWhatItMayHave(t *testing.T) {
 	for body, want := range map[string]string{
 		"0\r\n\r\n":                 "",
 		"00000\r\nX-Sum: 1\r\n\r\n": "",
-		"3;a=b;c=\"d\"\r\nabc\r\n00A\r\n0123456789\r\n0;last\r\n\r\n":                                                              "abc0123456789",
-		"000000000000003\r\nabc\r\n0\r\n\r\n":                                                                                      "abc",
-		"2\r\n\r\n\r\n0\r\nX-A:\r\nX-B: \xff\tx \r\n\r\n":                                                                          "\r\n",
+
+		"3;a=b;c=\"d\"\r\nabc\r\n00A\r\n0123456789\r\n0;last\r\n\r\n": "abc0123456789",
+
+		"000000000000003\r\nabc\r\n0\r\n\r\n": "abc",
+
+		"2\r\n\r\n\r\n0\r\nX-A:\r\nX-B: \xff\tx \r\n\r\n": "\r\n",
+
 		"1;" + strings.Repeat("x", maxChunkExtension) + "\r\nx\r\n0\r\n" + strings.Repeat("X-A: 1\r\n", maxTrailerFields) + "\r\n": "x",
-		"0\r\n" + strings.Repeat("X", maxTrailerName) + ": " + strings.Repeat("x", maxTrailers-maxTrailerName-6) + "\r\n\r\n":      "",
+
+		"0\r\n" + strings.Repeat("X", maxTrailerName) + ": " + strings.Repeat("x", maxTrailers-maxTrailerName-6) + "\r\n\r\n": "",
 	} {
 		raw := chunkedHead + body + "GET /behind HTTP/1.1\r\nHost: gw\r\n\r\n"
 		served, _, _ := serveScript(scriptOptions, []byte(raw))

@@ -21,7 +21,7 @@ type parking struct {
 	tickets uint64 // given out so far
 	waits   bool   // the goroutine is there
 
-	useless atomic.Bool // the system refuses what it takes: nobody parks any more
+	useless atomic.Bool // the runtime does not wait for the set: nobody parks any more
 }
 
 // works reports whether a pump can park at all.
@@ -34,10 +34,7 @@ var lot = parking{resting: map[uint64]*pump{}}
 func (k *parking) enter(p *pump) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.set == nil && !k.open() {
-		k.useless.Store(true)
-	}
-	if !k.works() {
+	if !k.works() || k.set == nil && !k.open() {
 		return false
 	}
 	k.tickets++
@@ -74,6 +71,7 @@ func (k *parking) open() bool {
 	set := os.NewFile(uintptr(fd), "parking")
 	if set.SetReadDeadline(time.Time{}) != nil {
 		_ = set.Close()
+		k.useless.Store(true)
 		return false
 	}
 	k.set, k.fd = set, fd

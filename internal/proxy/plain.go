@@ -199,6 +199,7 @@ func (x *exchange) roundTrip(ctx context.Context, ch *channel.Channel, d authz.D
 	body := &callerBody{ReadCloser: x.r.Body, channel: ch}
 	watched := &watchedConn{Conn: worker, lost: func() { x.giveUpBody(body) }}
 	response, err := x.send(ctx, body, watched, d) //nolint:bodyclose // answer.close does
+	gone := watched.settle()
 	if err != nil {
 		_ = worker.Close()
 		refused := x.workerRefusal(ch, err)
@@ -206,10 +207,13 @@ func (x *exchange) roundTrip(ctx context.Context, ch *channel.Channel, d authz.D
 		case ch.Ending() != nil:
 		case body.broken.Load(): // whatever the worker made of that
 			refused = *wireRefusal(errBody)
-		case watched.gone.Load():
+		case gone:
 			refused = badGateway()
 		}
 		return nil, &refused
+	}
+	if gone { // with an answer: the caller's connection is as it was
+		_ = http.NewResponseController(x.w).SetReadDeadline(time.Time{})
 	}
 	a := &answer{Response: response, only: x.grpc && response.Body == http.NoBody, worker: worker}
 	if refused := x.checkGeneration(response.Header, d); refused != nil {
@@ -273,19 +277,37 @@ func (x *exchange) giveUpBody(body *callerBody) {
 	}
 }
 
-// watchedConn tells when a worker's connection ends.
+// watchedConn tells when a worker's connection ends before it is settled that
+// there is an answer, or none. Later the caller's connection may be at its next
+// request.
 type watchedConn struct {
 	net.Conn
-	lost func()
-	gone atomic.Bool
+	mu   sync.Mutex
+	lost func() // nil: it is settled, or was told
+	gone bool   // before it was settled
 }
 
 func (c *watchedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	if err != nil && !c.gone.Swap(true) {
+	if err == nil {
+		return n, nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.lost != nil {
+		c.gone = true
 		c.lost()
+		c.lost = nil
 	}
 	return n, err
+}
+
+// settle reports whether the connection ended before.
+func (c *watchedConn) settle() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lost = nil
+	return c.gone
 }
 
 // callerBody counts what a caller sends to the worker.

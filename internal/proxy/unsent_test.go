@@ -88,3 +88,25 @@ func TestAWorkerThatDiesBeforeTheBodyOfAnHTTP2RequestIsThereIs502(t *testing.T) 
 		t.Errorf("answered %d", answer.StatusCode)
 	}
 }
+
+// What becomes of a worker's connection when it is settled that there is an
+// answer is nothing to the caller's, which may be at its next request.
+func TestAWatchedConnectionTellsOnceAndOnlyBeforeItIsSettled(t *testing.T) {
+	for _, settled := range []bool{false, true} {
+		near, far := net.Pipe()
+		told := 0
+		c := &watchedConn{Conn: near, lost: func() { told++ }}
+		if settled && c.settle() {
+			t.Error("it has not ended")
+		}
+		far.Close()
+		for range 2 {
+			if _, err := c.Read(make([]byte, 1)); err == nil {
+				t.Error("it has ended")
+			}
+		}
+		if want := map[bool]int{false: 1, true: 0}[settled]; told != want || c.settle() == settled {
+			t.Errorf("settled %v: told %d times", settled, told)
+		}
+	}
+}

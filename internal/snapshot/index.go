@@ -30,9 +30,9 @@ type table struct {
 // replaced, so that no reader stops short of what stands behind it.
 //
 // What is published is whole when version is even and the same before and
-// after it was read. It is dead from the moment that the lease's own record is
-// known to have changed, that the lease is held no more, or that the table is
-// replaced, until something is published again.
+// after it was read; without an epoch it is nothing. It is dead from the moment
+// that the lease's own record is known to have changed, until something is
+// published again, or that the table is replaced.
 type slot struct {
 	hash     atomic.Uint64
 	snapshot atomic.Pointer[authz.Snapshot]
@@ -197,7 +197,6 @@ func (x *index) remove(h *held) {
 	if s == nil || s.held.Load() != h {
 		return
 	}
-	s.dead.Store(true)
 	s.write(&joined{})
 	s.held.Store(nil)
 	x.live--
