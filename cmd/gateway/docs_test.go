@@ -125,14 +125,19 @@ func TestWhatTheDocumentsSayToTypeDoesWhatTheySay(t *testing.T) {
 	}
 }
 
-// buildSamples builds the programs of deploy, as the documents say.
+// buildSamples builds the programs of deploy, as the documents say, and fetches
+// what `go tool opa` is made of, so that this is not printed where it runs first.
 func buildSamples(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	build := exec.Command("go", "build", "-o", dir+string(filepath.Separator), "./deploy/...")
 	build.Dir = docRoot
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
+	opa := exec.Command("go", "tool", "opa", "version")
+	opa.Dir = docRoot
+	for _, command := range []*exec.Cmd{build, opa} {
+		if out, err := command.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v\n%s", command.Args, err, out)
+		}
 	}
 	return dir
 }

@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -18,6 +19,7 @@ import (
 	"sluice/internal/worker/sample"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -56,6 +58,7 @@ type scene struct {
 	url    string // the worker's
 	cmd    *exec.Cmd
 	exited chan error
+	killed atomic.Bool // by the test, at its end
 
 	address, probes, admin string
 
@@ -248,6 +251,7 @@ func (s *scene) run(config ...string) {
 		close(exited)
 	}()
 	s.t.Cleanup(func() {
+		s.killed.Store(true)
 		_ = cmd.Process.Kill()
 		<-exited
 		s.mu.Lock()
@@ -299,13 +303,20 @@ func slicesContainsPrefix(list []string, prefix string) bool {
 }
 
 func (s *scene) readDecisions(r io.Reader) {
-	lines := bufio.NewScanner(r)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
+	lines := bufio.NewReaderSize(r, 1<<20)
+	for {
+		line, err := lines.ReadSlice('\n')
+		if err != nil && s.killed.Load() {
+			return // the test's own kill may have come inside a line
+		}
+		if err == io.EOF && len(line) == 0 {
+			return
+		}
 		var e event
-		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			s.t.Errorf("standard output holds no JSON line: %q", lines.Bytes())
-			continue
+		if err = errors.Join(err, json.Unmarshal(line, &e)); err != nil {
+			s.t.Errorf("standard output holds no JSON line: %q: %v", line, err)
+			_, _ = io.Copy(io.Discard, r)
+			return
 		}
 		if s.forget {
 			continue

@@ -58,17 +58,7 @@ func BenchmarkHit(b *testing.B) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			c, client := benchCache(b, n)
 			ctx := context.Background()
-			// In an order that no cache of the processor's foresees, of ids that
-			// stand in a row: what a request brings is at hand.
-			ids := make([]string, n)
-			var text strings.Builder
-			for i := range ids {
-				text.WriteString(benchLease(i * 7919 % n))
-			}
-			for i, rest := 0, text.String(); i < n; i++ {
-				length := len(benchLease(i * 7919 % n))
-				ids[i], rest = rest[:length], rest[length:]
-			}
+			ids := inARow(n)
 			const gets = 5000
 			start := time.Now()
 			for range gets {
@@ -91,6 +81,82 @@ func BenchmarkHit(b *testing.B) {
 			b.ReportMetric(float64(get)/hit, "hits/GET")
 		})
 	}
+}
+
+// inARow is the ids of n leases, in an order that no cache of the processor's
+// foresees, in texts that stand in a row: what a request brings is at hand.
+func inARow(n int) []string {
+	ids := make([]string, n)
+	var text strings.Builder
+	for i := range ids {
+		text.WriteString(benchLease(i * 7919 % n))
+	}
+	for i, rest := 0, text.String(); i < n; i++ {
+		length := len(benchLease(i * 7919 % n))
+		ids[i], rest = rest[:length], rest[length:]
+	}
+	return ids
+}
+
+// BenchmarkHitAmongOtherWork measures a confirmed snapshot as a busy gateway
+// finds it, and beside it, in the same run, the least that a cache can do: a
+// read through a Go map of the same ids. Since the last request for that lease
+// the processor's caches have had other work; BenchmarkHit's loop over 1,000
+// leases, by contrast, keeps all of them in those caches, and over 100,000 it
+// cannot.
+//
+// ns/op is the other work's; the hit's is "ns/hit", the map's "ns/map".
+func BenchmarkHitAmongOtherWork(b *testing.B) {
+	for _, n := range []int{1000, 10_000, 100_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			c, _ := memoryCache(b, n)
+			ctx := context.Background()
+			least := map[string]*[128]byte{}
+			for i := range n {
+				c.Snapshot(ctx, benchLease(i))
+				least[benchLease(i)] = &[128]byte{1}
+			}
+			ids := inARow(n)
+			work := make([]uint64, 64<<20/8) // more than the caches hold
+			var hits, reads time.Duration
+			const together = 32
+			for round := 0; b.Loop(); round++ {
+				some := ids[round*together%(n-together):][:together]
+				otherWork(work, some)
+				start := time.Now()
+				for _, id := range some {
+					if v := c.Snapshot(ctx, id); !v.Fresh {
+						b.Fatal("not fresh")
+					}
+				}
+				hits += time.Since(start)
+				otherWork(work, some)
+				start = time.Now()
+				for _, id := range some {
+					if least[id][0] != 1 {
+						b.Fatal("lost")
+					}
+				}
+				reads += time.Since(start)
+			}
+			each := float64(b.N * together)
+			b.ReportMetric(float64(hits)/each, "ns/hit")
+			b.ReportMetric(float64(reads)/each, "ns/map")
+		})
+	}
+}
+
+// otherWork fills the processor's caches with something else, and then with
+// the ids that a request brings.
+func otherWork(work []uint64, ids []string) {
+	sum := uint64(0)
+	for i := range work {
+		work[i]++
+	}
+	for _, id := range ids {
+		sum += uint64(id[0])
+	}
+	work[0] += sum
 }
 
 // BenchmarkHitOneLease measures the same lease from every processor.

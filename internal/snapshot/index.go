@@ -12,75 +12,93 @@ import (
 //
 // Among 100,000 leases nothing of one is in the processor's cache when it is
 // asked for, and each step from pointer to pointer waits for memory. So this
-// is an open hash table whose slots hold all that a request reads.
+// is an open hash table in two parts: entries, small enough to be near, and
+// slots, which lie side by side and hold all that a request reads.
 type index struct {
 	seed  maphash.Seed
 	table atomic.Pointer[table]
 	live  int // slots with a held
-	taken int // slots that were ever used, the freed ones too
 }
 
-// table is a power of two of slots, at most three quarters of them taken.
+// table is a power of two of entries, and slots for three quarters of them.
+//
+// An entry is 0, or half of the id's hash above the number of its slot, from
+// 1. Once it is set it is that id's until the table is replaced, so that no
+// reader stops short of what stands behind it.
 type table struct {
-	slots []slot
+	entries []atomic.Uint64
+	slots   []slot
+	taken   int // slots that were ever used, the freed ones too
 }
 
 // slot is one lease as requests read it, in two lines of memory side by side.
-// It is free while hash is 0; once taken it is that id's until the table is
-// replaced, so that no reader stops short of what stands behind it.
 //
 // What is published is whole when version is even and the same before and
-// after it was read; without an epoch it is nothing. It is dead from the moment
-// that the lease's own record is known to have changed, until something is
-// published again, or that the table is replaced.
+// after it was read. Without an epoch it is nothing: from the moment that the
+// lease's own record is known to have changed, until something is published
+// again, and in a table that was replaced.
 type slot struct {
-	hash     atomic.Uint64
-	snapshot atomic.Pointer[authz.Snapshot]
-	epoch    atomic.Pointer[epoch]
-	shared   [roles - 1]atomic.Pointer[value]
+	short    [shortID]byte // the id, when it fits
+	length   uint8         // of the id
 	version  atomic.Uint32
 	used     atomic.Bool // by a request, since the last look for something to evict
+	snapshot atomic.Pointer[authz.Snapshot]
 
+	epoch           atomic.Pointer[epoch]
 	readAt, expires atomic.Int64
+	shared          [roles - 1]atomic.Pointer[value]
 	held            atomic.Pointer[held] // nil: freed
-	dead            atomic.Bool
-	length          uint8         // of the id
-	short           [shortID]byte // the id, when it fits
 }
 
 const (
 	smallestTable = 1024
-	shortID       = 64 - 3*8 - 4 - 1
+	shortID       = 64 - 8 - 2*4 - 1 // a UUID fits
 )
 
 func (x *index) init() {
 	x.seed = maphash.MakeSeed()
-	x.table.Store(&table{slots: make([]slot, smallestTable)})
+	x.table.Store(newTable(smallestTable))
 }
 
-func (x *index) hash(id string) uint64 { return maphash.String(x.seed, id) | 1 }
+func newTable(size int) *table {
+	return &table{entries: make([]atomic.Uint64, size), slots: make([]slot, size/4*3)}
+}
+
+func (x *index) hash(id string) uint64 { return maphash.String(x.seed, id) }
+
+// home is where the entry of a hash stands, or behind it.
+func (t *table) home(hash uint64) int { return int(hash & uint64(len(t.entries)-1)) }
+
+// next returns the slot of the entry at i or behind it that holds the same
+// half of hash, and where to go on; nil: there is none before a free entry.
+func (t *table) next(hash uint64, i int) (*slot, int) {
+	for mask := len(t.entries) - 1; ; i++ {
+		e := t.entries[i&mask].Load()
+		if e == 0 {
+			return nil, 0
+		}
+		if e>>32 == hash>>32 {
+			return &t.slots[uint32(e)-1], i + 1
+		}
+	}
+}
 
 // hit returns what is published of a lease and when it was read, if it is of
 // the epoch and nothing of it is known to have changed.
 func (x *index) hit(id string, ep *epoch, now time.Duration) (_ *authz.Snapshot, readAt time.Duration, ok bool) {
 	hash, t := x.hash(id), x.table.Load()
-	mask := uint64(len(t.slots) - 1)
-	for i := hash >> 1 & mask; ; i = (i + 1) & mask {
-		switch s := &t.slots[i]; s.hash.Load() {
-		case 0:
-			return nil, 0, false
-		case hash:
-			if !s.is(id) {
-				continue
+	for s, i := t.next(hash, t.home(hash)); s != nil; s, i = t.next(hash, i) {
+		if !s.is(id) {
+			continue
+		}
+		if snapshot, readAt, ok := s.read(ep, now); ok {
+			if !s.used.Load() {
+				s.used.Store(true)
 			}
-			if snapshot, readAt, ok := s.read(ep, now); ok {
-				if !s.used.Load() {
-					s.used.Store(true)
-				}
-				return snapshot, readAt, true
-			}
+			return snapshot, readAt, true
 		}
 	}
+	return nil, 0, false
 }
 
 // is reports whether s is that id's.
@@ -106,7 +124,7 @@ func (s *slot) read(ep *epoch, now time.Duration) (_ *authz.Snapshot, readAt tim
 			return nil, 0, false
 		}
 	}
-	return snapshot, readAt, !s.dead.Load() && version%2 == 0 && s.version.Load() == version
+	return snapshot, readAt, version%2 == 0 && s.version.Load() == version
 }
 
 // write publishes j; the zero one takes everything away.
@@ -119,7 +137,6 @@ func (s *slot) write(j *joined) {
 	}
 	s.readAt.Store(int64(j.readAt))
 	s.expires.Store(int64(j.expires))
-	s.dead.Store(false)
 	s.version.Add(1)
 }
 
@@ -134,17 +151,12 @@ func (x *index) get(id string) *held {
 // slot is where an id is held, or nil.
 func (x *index) slot(id string) *slot {
 	hash, t := x.hash(id), x.table.Load()
-	mask := uint64(len(t.slots) - 1)
-	for i := hash >> 1 & mask; ; i = (i + 1) & mask {
-		switch s := &t.slots[i]; s.hash.Load() {
-		case 0:
-			return nil
-		case hash:
-			if h := s.held.Load(); h != nil && h.id == id {
-				return s
-			}
+	for s, i := t.next(hash, t.home(hash)); s != nil; s, i = t.next(hash, i) {
+		if h := s.held.Load(); h != nil && h.id == id {
+			return s
 		}
 	}
+	return nil
 }
 
 // publish gives requests what was joined of h, if h is held still.
@@ -157,7 +169,7 @@ func (x *index) publish(h *held) {
 // kill takes away what was published of a lease.
 func (x *index) kill(id string) {
 	if s := x.slot(id); s != nil {
-		s.dead.Store(true)
+		s.epoch.Store(nil)
 	}
 }
 
@@ -170,25 +182,25 @@ func (x *index) used(h *held) bool {
 // put adds h, whose id is not there.
 func (x *index) put(h *held) {
 	t := x.table.Load()
-	if 4*(x.taken+1) > 3*len(t.slots) {
+	if t.taken == len(t.slots) {
 		t = x.renew(t)
 	}
 	t.put(x.hash(h.id), h)
 	x.live++
-	x.taken++
 }
 
 func (t *table) put(hash uint64, h *held) *slot {
-	mask := uint64(len(t.slots) - 1)
-	i := hash >> 1 & mask
-	for t.slots[i].hash.Load() != 0 {
-		i = (i + 1) & mask
-	}
-	s := &t.slots[i]
+	s := &t.slots[t.taken]
+	t.taken++
 	s.length = uint8(len(h.id)) // an id has 128 bytes at most
 	copy(s.short[:], h.id)
 	s.held.Store(h)
-	s.hash.Store(hash) // last, so that a reader who sees it sees the id
+	i, mask := t.home(hash), len(t.entries)-1
+	for t.entries[i&mask].Load() != 0 {
+		i++
+	}
+	// Last, so that a reader who sees it sees the id.
+	t.entries[i&mask].Store(hash>>32<<32 | uint64(t.taken))
 	return s
 }
 
@@ -203,28 +215,27 @@ func (x *index) remove(h *held) {
 }
 
 // renew copies what is live into a table in which it takes up to a half.
-// Readers of the old one find everything dead there.
+// Readers of the old one find nothing published there.
 func (x *index) renew(old *table) *table {
 	size := smallestTable
 	for size < 2*(x.live+1) {
 		size *= 2
 	}
-	t := &table{slots: make([]slot, size)}
-	for i := range old.slots {
+	t := newTable(size)
+	for i := range old.slots[:old.taken] {
 		from := &old.slots[i]
 		h := from.held.Load()
 		if h == nil {
 			continue
 		}
-		to := t.put(from.hash.Load(), h)
+		to := t.put(x.hash(h.id), h)
 		to.write(&h.joined)
-		to.dead.Store(from.dead.Load())
+		to.epoch.Store(from.epoch.Load())
 		to.used.Store(from.used.Load())
 	}
 	x.table.Store(t)
 	for i := range old.slots {
-		old.slots[i].dead.Store(true)
+		old.slots[i].epoch.Store(nil)
 	}
-	x.taken = x.live
 	return t
 }

@@ -74,7 +74,7 @@ func (s *trackSession) probe() error {
 // refusesCommand reports that a command is not for this user, or not for this
 // server; any other error is about the server's state.
 func refusesCommand(text string) bool {
-	return strings.HasPrefix(text, "NOPERM") || strings.HasPrefix(text, "ERR unknown command")
+	return strings.HasPrefix(text, "NOPERM") || strings.HasPrefix(strings.ToLower(text), "err unknown")
 }
 
 // call sends a command and waits for its answer, which must be of a kind.

@@ -42,6 +42,8 @@ type tracker struct {
 	interval time.Duration
 	timeout  time.Duration
 	log      *slog.Logger
+	// rights says that the user's rights were checked.
+	rights bool
 }
 
 // layout is the masters of an epoch.
@@ -119,6 +121,12 @@ func (t *tracker) epoch(ctx context.Context) (wasUp bool, err error) {
 				err = fmt.Errorf("%s: %w", address, err)
 			}
 			return err
+		})
+	}
+	if !t.rights {
+		g.Go(func() error {
+			t.rights = t.store.checkRights(ctx, l.masters[0])
+			return nil
 		})
 	}
 	if l.beside != nil {
