@@ -45,9 +45,11 @@ decision := granted if {
 	"code": code,
 	"reason": first_failing,
 	"reasons": reasons,
-	"status": data.sluice.tables.outward[code].status,
-	"retryable": data.sluice.tables.outward[code].retryable,
-	"message": data.sluice.tables.outward[code].message,
+	"status": outward.status,
+	"retryable": outward.retryable,
+	"message": outward.message,
+} if {
+	outward := data.sluice.tables.outward[code]
 }
 
 # METADATA
