@@ -188,6 +188,12 @@ var causes = map[string]func(*life) cause{
 		c.ofTheWorker("WORKER_CHANGED")
 		return c
 	},
+	"its lease leads to another sandbox": func(l *life) cause {
+		c := l.cause("moved", nil)
+		c.change = func() { l.lease(c.mine, fields{"providerLeaseId": "another", "revision": 2}) }
+		c.ofTheWorker("WORKER_CHANGED")
+		return c
+	},
 	"its environment is archived": func(l *life) cause {
 		environment := func(id, status string, revision int) {
 			l.set("environment:"+id, fmt.Sprintf(`{"id": %q, "tenantId": "acme", "driver": "sandbox", "status": %q, "revision": %d}`, id, status, revision))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sluice/internal/authz"
 	"sluice/internal/channel"
+	"sluice/internal/worker"
 	"sync"
 	"time"
 
@@ -189,6 +190,17 @@ func (m *metrics) channelsOpen(count func() map[authz.ChannelKind]int) error {
 	return err
 }
 
+func (m *metrics) workerLinks(count func() map[worker.State]int) error {
+	_, err := m.meter.Int64ObservableGauge("sluice_worker_links", metric.WithDescription("Links to workers."),
+		metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
+			for state, n := range count() {
+				o.Observe(int64(n), metric.WithAttributes(attribute.String("state", string(state))))
+			}
+			return nil
+		}))
+	return err
+}
+
 // RecordEnd implements channel.Recorder.
 func (m *metrics) RecordEnd(s *channel.Summary) {
 	ctx := context.Background()
@@ -245,15 +257,10 @@ func (m *metrics) policyReloaded(err error) {
 // showMetrics shows what the parts themselves count.
 func (g *gateway) showMetrics(context.Context) error {
 	m := g.metrics
-	for state := range g.links.States() {
-		if err := m.gauge("sluice_worker_links", "Links to workers.", func() float64 { return float64(g.links.States()[state]) },
-			attribute.String("state", string(state))); err != nil {
-			return err
-		}
-	}
 	build := buildVersion()
 	return errors.Join(
 		m.channelsOpen(g.register.Counts),
+		m.workerLinks(g.links.States),
 		m.gauge("sluice_store_up", "Whether the store tells of changes now.", func() float64 { return truth(g.facts.Stats().Up) }),
 		m.gauge("sluice_snapshot_age_seconds", "Time since the store was last confirmed.", func() float64 { return g.facts.Stats().Age.Seconds() }),
 		m.gauge("sluice_revision_marks_kept", "Whether revision marks outlive a restart.", func() float64 { return truth(g.marksKept()) }),

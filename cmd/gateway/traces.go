@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"os"
 	"sluice/internal/authz"
+	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
@@ -41,7 +43,11 @@ func exporterOptions(cfg TelemetryConfig) []otlptracehttp.Option {
 	if cfg.Traces.OTLPEndpoint == "" {
 		return nil // the exporter reads the environment itself
 	}
-	return []otlptracehttp.Option{otlptracehttp.WithEndpointURL(cfg.Traces.OTLPEndpoint)}
+	endpoint := cfg.Traces.OTLPEndpoint
+	if u, err := url.Parse(endpoint); err == nil && strings.Trim(u.Path, "/") == "" {
+		endpoint = u.JoinPath("v1/traces").String() // where a receiver listens, as with the OTEL_* variables
+	}
+	return []otlptracehttp.Option{otlptracehttp.WithEndpointURL(endpoint)}
 }
 
 // tracedFacts gives the look-up of a snapshot a span.

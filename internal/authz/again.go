@@ -18,7 +18,8 @@ type Lasting interface {
 }
 
 // Admit decides and records the second question of an open that was allowed.
-// The open's answer is its answer too when it rests on exactly the same facts
+// The open's answer is its answer too when it rests on exactly the same facts,
+// the caller's credential among them,
 // and the policy looks at nothing else that can have changed.
 func (a *Authorizer) Admit(ctx context.Context, req *Request, opened *Decision) Decision {
 	return a.again(ctx, req, opened, a.stands)
@@ -66,7 +67,7 @@ func (a *Authorizer) try(ctx context.Context, req *Request, last *Decision, answ
 
 // stands is the open's allow, only when the policy would allow again.
 func (a *Authorizer) stands(policy Lasting, q *Question, opened *Decision) (Decision, bool) {
-	if !policy.Lasts(opened) || q.View.Snapshot != opened.View.Snapshot {
+	if !policy.Lasts(opened) || q.View.Snapshot != opened.View.Snapshot || q.Request.Principal != opened.principal {
 		return Decision{}, false
 	}
 	if worker := WorkerToAsk(q); worker != nil {

@@ -234,8 +234,7 @@ type Kinship struct {
 	principal   *Principal
 	capability  Capability
 	environment string
-	worker      string
-	generation  string
+	channel     ChannelFacts // but for its id and time
 	class       string
 }
 
@@ -254,8 +253,9 @@ func (a *Authorizer) Kin(ctx context.Context, req *Request) (Kinship, bool) {
 	q := Question{Request: req, View: a.Facts.Snapshot(ctx, req.LeaseID), WorkersEnabled: a.Workers.Enabled()}
 	k := Kinship{
 		snapshot: q.View.Snapshot, fresh: q.View.Fresh, principal: req.Principal, capability: req.Capability,
-		environment: req.EnvironmentID, worker: req.Channel.WorkerID, generation: req.Channel.Generation, class: class,
+		environment: req.EnvironmentID, channel: *req.Channel, class: class,
 	}
+	k.channel.ID, k.channel.OpenedAt = "", time.Time{}
 	if worker := WorkerToAsk(&q); worker != nil {
 		k.live = a.Workers.Live(req, worker)
 	}
@@ -297,7 +297,7 @@ func Answer(ctx context.Context, policy Policy, q *Question) Decision {
 			d.Evaluated = evaluated
 		}
 	}
-	d.View, d.Live = q.View, q.Live
+	d.View, d.Live, d.principal = q.View, q.Live, q.Request.Principal
 	return d
 }
 

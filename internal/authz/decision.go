@@ -74,9 +74,10 @@ type Decision struct {
 	Fault string
 
 	// What it rested on.
-	View View
-	Live *Live
-	At   time.Time
+	View      View
+	Live      *Live
+	principal *Principal
+	At        time.Time
 	// Policy is the revision of the policy set that answered; "" when none did.
 	Policy string
 	// Evaluated is how long the policy took, without waiting; zero when it

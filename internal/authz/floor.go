@@ -5,7 +5,8 @@ import "time"
 // Floor is what the gateway insists on whatever the policy says: it returns
 // an empty reason only for an authenticated principal of the lease's tenant,
 // a fresh well-formed snapshot, an active unexpired lease, and a live worker
-// of the pinned plugin. It stops a policy that was replaced, or is wrong,
+// of the pinned plugin; of a channel also, that it leads to the process and the
+// sandbox that it was opened on. It stops a policy that was replaced, or is wrong,
 // from granting across tenants.
 func Floor(q *Question) (Code, Reason) {
 	denied := CapabilityCode(q.Request.Capability)
@@ -41,6 +42,8 @@ func workerFloor(q *Question) (Code, Reason) {
 	case pin.PluginID == "" || live.PluginID != pin.PluginID || s.Worker.PluginID != pin.PluginID:
 		return CodeWorkerUnavailable, ReasonWorkerChanged
 	case q.Request.Phase != Open && !sameProcess(q.Request.Channel, live):
+		return CodeWorkerUnavailable, ReasonWorkerChanged
+	case q.Request.Phase != Open && q.Request.Channel.Sandbox != SandboxOf(s.Lease):
 		return CodeWorkerUnavailable, ReasonWorkerChanged
 	}
 	return "", ""

@@ -85,6 +85,19 @@ type ChannelFacts struct {
 	OpenedAt   time.Time
 	WorkerID   string // the worker that serves it
 	Generation string // that worker's generation at open; "" is none known
+	Sandbox    Sandbox
+}
+
+// Sandbox is which sandbox of the worker's a lease leads to, as the worker is
+// told when a channel opens.
+type Sandbox struct{ EnvironmentID, DriverKey, ProviderLeaseID string }
+
+// SandboxOf is the sandbox that a lease leads to.
+func SandboxOf(lease *Record) Sandbox {
+	if lease == nil {
+		return Sandbox{}
+	}
+	return Sandbox{lease.EnvironmentID, lease.Pin.DriverKey, lease.ProviderLeaseID}
 }
 
 // NewID returns a new id for a request, a decision or a channel: 26 characters

@@ -41,6 +41,8 @@ type Channel struct {
 	rechecked time.Time
 	timer     *time.Timer
 	asks      uint64      // rechecks asked for
+	admitAsks uint64      // of them, before the admit's facts were read
+	settled   uint64      // of them, before the facts of the last answer were read
 	overdue   *time.Timer // ends the channel when the recheck that was asked for takes too long; nil: none was
 }
 
@@ -95,8 +97,8 @@ func (c *Channel) Decided(d authz.Decision) {
 // a word, and then says how the channel ends.
 func (c *Channel) Commit(admitted authz.Decision, cut func(), lost func() *Ending) bool {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	if c.ending.Load() != nil {
+		c.mu.Unlock()
 		return false
 	}
 	c.committed = true
@@ -104,7 +106,26 @@ func (c *Channel) Commit(admitted authz.Decision, cut func(), lost func() *Endin
 	c.decision = admitted
 	c.Touch()
 	c.armLocked()
+	changed := c.asks != c.admitAsks
+	c.mu.Unlock()
+	if changed { // what was judged meanwhile may be newer than what was admitted
+		c.register.enqueue(c, time.Now(), true)
+	}
 	return true
+}
+
+// Admitting is called before the facts of the admit are read, and returns the
+// caller as it is known now: nil when its credential was withdrawn since the
+// channel was reserved. What changes from here on has the channel judged again.
+func (c *Channel) Admitting() *authz.Principal {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.admitAsks = c.asks
+	caller := c.register.callers.Current(c.request.Principal)
+	if caller != nil {
+		c.request.Principal = caller
+	}
+	return caller
 }
 
 // Withdrawn notes that a committed channel did not open after all: its caller
@@ -229,9 +250,10 @@ func (c *Channel) question(callers authz.Callers) asked {
 func (c *Channel) settle(d authz.Decision, a *asked) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.ending.Load() != nil {
-		return
+	if c.ending.Load() != nil || a.number < c.settled {
+		return // an answer on newer facts is here already
 	}
+	c.settled = a.number
 	c.decision = d
 	c.request.Principal = a.request.Principal
 	switch {

@@ -2,6 +2,7 @@ package channel
 
 import (
 	"context"
+	"slices"
 	"sluice/internal/authz"
 	"sync"
 	"time"
@@ -172,9 +173,10 @@ func (r *Register) judge(ctx context.Context, a *asked) authz.Decision {
 }
 
 // Drain tells every channel to end, evenly spread over spread, and returns
-// when all are gone or ctx is done.
+// when all are gone or ctx is done. Plain requests, which end by themselves, are
+// told when ctx is done: what a worker already does for one would be done twice.
 func (r *Register) Drain(ctx context.Context, spread time.Duration) {
-	channels := r.all()
+	channels := r.drained()
 	for i, c := range channels {
 		c.End(EndDrain)
 		if wait := spread / time.Duration(len(channels)); i < len(channels)-1 {
@@ -182,11 +184,25 @@ func (r *Register) Drain(ctx context.Context, spread time.Duration) {
 		}
 	}
 	for r.Len() > 0 && ctx.Err() == nil {
-		for _, c := range r.all() { // opened while draining
+		for _, c := range r.drained() { // opened while draining
 			c.End(EndDrain)
 		}
 		sleep(ctx, 10*time.Millisecond)
 	}
+	for _, c := range r.all() {
+		c.End(EndDrain)
+	}
+	for began := time.Now(); r.Len() > 0 && time.Since(began) < lastWords; {
+		sleep(context.Background(), time.Millisecond)
+	}
+}
+
+// lastWords is how long those that the end of a drain cuts have to be told.
+const lastWords = 100 * time.Millisecond
+
+// drained are the channels that a drain ends.
+func (r *Register) drained() []*Channel {
+	return slices.DeleteFunc(r.all(), func(c *Channel) bool { return c.request.Kind == authz.PlainRequest })
 }
 
 func sleep(ctx context.Context, d time.Duration) {

@@ -132,7 +132,7 @@ func (r *Register) Reserve(req *authz.Request, d *authz.Decision) (*Channel, aut
 
 func (r *Register) newChannel(req *authz.Request, d *authz.Decision, l *Limits) *Channel {
 	facts := &authz.ChannelFacts{
-		ID: authz.NewID(), OpenedAt: time.Now(), WorkerID: d.View.Snapshot.WorkerID(),
+		ID: authz.NewID(), OpenedAt: time.Now(), WorkerID: d.View.Snapshot.WorkerID(), Sandbox: authz.SandboxOf(d.View.Snapshot.Lease),
 	}
 	if d.Live != nil {
 		facts.Generation = d.Live.Generation

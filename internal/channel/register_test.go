@@ -558,6 +558,123 @@ func TestDrainEndsEveryChannelSpreadOverTime(t *testing.T) {
 	})
 }
 
+// A plain request ends by itself: told to come again while a worker does what it
+// asks, its caller would have that done twice.
+func TestDrainLeavesPlainRequestsTheirTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(defaults())
+		f.run(t)
+		reserve := func() *Channel {
+			d := f.allow()
+			c, reason := f.Reserve(&authz.Request{LeaseID: "lease-1", Principal: f.caller, Kind: authz.PlainRequest}, &d)
+			if reason != "" {
+				t.Fatal(reason)
+			}
+			return c
+		}
+		quick, slow := reserve(), reserve()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		over := make(chan struct{})
+		go func() {
+			f.Drain(ctx, time.Second)
+			close(over)
+		}()
+		time.Sleep(9 * time.Second)
+		if quick.Ending() != nil || slow.Ending() != nil {
+			t.Fatal("told to end while there was time")
+		}
+		quick.End(EndByWorker)
+		quick.Done()
+		time.Sleep(time.Second + time.Millisecond)
+		if e := slow.Ending(); e == nil || e.Why != Drain {
+			t.Errorf("after all the time: %+v", e)
+		}
+		slow.Done()
+		<-over
+		f.mustBeEmpty(t)
+	})
+}
+
+// nearing answers rechecks by the expiry of the lease as expires gives it.
+func (f *fixture) nearing(expires func() time.Time) {
+	f.policy.set(func(context.Context, *authz.Request) authz.Decision {
+		at := expires()
+		d := f.allow()
+		d.View.Snapshot = &authz.Snapshot{Lease: &authz.Record{TenantID: "acme", Pin: authz.Pin{WorkerID: "wrk"}, ExpiresAt: &at}}
+		if !at.After(time.Now()) {
+			d = authz.Deny(authz.CodeDuplexDenied, authz.ReasonLeaseExpired)
+		}
+		return d
+	})
+}
+
+func TestAnOlderAnswerDoesNotReplaceANewerOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(defaults())
+		f.run(t)
+		far, near := time.Now().Add(time.Hour), time.Now().Add(2*time.Second)
+		f.expires = &far
+		c := f.open(t, "lease-1")
+		var asked atomic.Int32
+		f.nearing(func() time.Time {
+			if asked.Add(1) == 1 { // it read the facts from before the change, and is slow
+				time.Sleep(100 * time.Millisecond)
+				return far
+			}
+			return near
+		})
+		f.LeaseChanged("lease-1") // something else
+		time.Sleep(10 * time.Millisecond)
+		f.LeaseChanged("lease-1") // the expiry is near now
+		time.Sleep(2100 * time.Millisecond)
+		if c.Ending() == nil {
+			t.Error("the channel outlived its lease")
+		}
+		c.End(EndOperator)
+		c.Done()
+	})
+}
+
+func TestAnAdmitBehindANewerAnswerIsJudgedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(defaults())
+		f.run(t)
+		far, near := time.Now().Add(time.Hour), time.Now().Add(2*time.Second)
+		f.expires = &far
+		c := f.reserve(t, "lease-1")
+		if c.Admitting() != f.caller {
+			t.Error("the caller is somebody else")
+		}
+		admitted := f.allow() // on the facts of now
+		f.nearing(func() time.Time { return near })
+		f.LeaseChanged("lease-1") // told, judged and settled meanwhile
+		synctest.Wait()
+		if !c.Commit(admitted, func() {}, nil) {
+			t.Fatal("not committed")
+		}
+		time.Sleep(2100 * time.Millisecond)
+		if c.Ending() == nil {
+			t.Error("the channel outlived its lease")
+		}
+		c.End(EndOperator)
+		c.Done()
+	})
+}
+
+func TestAWithdrawnCredentialIsNobodysAtTheAdmit(t *testing.T) {
+	f := newFixture(defaults())
+	c := f.reserve(t, "lease-1")
+	f.credentials.now.Store(f.caller, (*authz.Principal)(nil))
+	if got := c.Admitting(); got != nil {
+		t.Errorf("got %+v", got)
+	}
+	c.Done()
+	if got := f.records.ends[0].Request.Principal; got != f.caller {
+		t.Errorf("its end is recorded of %+v", got)
+	}
+}
+
 func TestTheFirstEndingWins(t *testing.T) {
 	f := newFixture(defaults())
 	c := f.reserve(t, "lease-1")

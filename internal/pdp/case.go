@@ -56,13 +56,11 @@ func ReadCaseNoting(line []byte, extraFields []string) (*authz.Question, *CaseNo
 		WorkersEnabled: !set(c["workersEnabled"]) || string(c["workersEnabled"]) == "true",
 	}
 	q.View.Snapshot = joinCase(q.Request.LeaseID, records, extraFields, notes)
-	if q.Request.Phase != authz.Open { // the channel is one with the lease's worker
+	if q.Request.Phase != authz.Open { // the channel is one with the lease's worker and sandbox
 		q.Request.Channel = &authz.ChannelFacts{
 			ID: "case", OpenedAt: now, WorkerID: q.View.Snapshot.WorkerID(), Generation: text(c["openedGeneration"]),
+			Sandbox: authz.SandboxOf(q.View.Snapshot.Lease),
 		}
-	}
-	if q.Request.Channel != nil {
-		q.Request.Channel.WorkerID = q.View.Snapshot.WorkerID()
 	}
 	if set(c["live"]) {
 		q.Live, err = snapshot.DecodeLive(c["live"]) // a malformed live document is none

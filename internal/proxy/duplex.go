@@ -52,7 +52,7 @@ func (x *exchange) duplex(ctx context.Context, ch *channel.Channel, d authz.Deci
 		x.refuse(badGateway())
 		return false
 	}
-	admitted := x.admit(ctx, d)
+	admitted := x.admit(ctx, ch, d)
 	if !admitted.Allow {
 		x.refuse(x.deniedOrEnded(ch, admitted))
 		return false
@@ -137,6 +137,9 @@ func (x *exchange) passRefusal(ctx context.Context, ch *channel.Channel, answer 
 	}
 	if x.r.ProtoMajor == 1 {
 		h.Set("Connection", "close")
+	}
+	if len(h["Content-Type"]) == 0 {
+		h["Content-Type"] = nil // or net/http would guess one
 	}
 	x.w.WriteHeader(answer.Status)
 	if x.r.Method != http.MethodHead {

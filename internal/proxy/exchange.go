@@ -43,10 +43,24 @@ func (x *exchange) span() trace.Span {
 	return span
 }
 
+// traceContext is what the worker is told of the trace: the gateway's span or,
+// where that is not recorded, the caller's own context as it came, if it did.
+func (x *exchange) traceContext() propagation.MapCarrier {
+	ctx, carrier := x.r.Context(), propagation.MapCarrier{}
+	if !trace.SpanFromContext(ctx).IsRecording() {
+		came := x.proxy.propagator.Extract(context.Background(), propagation.HeaderCarrier(x.r.Header))
+		if trace.SpanContextFromContext(came).IsValid() {
+			ctx = came
+		}
+	}
+	x.proxy.propagator.Inject(ctx, carrier)
+	return carrier
+}
+
 func (x *exchange) refuse(refused refusal) {
 	switch {
 	case x.r.ProtoMajor == 1:
-		refused.close = refused.close || x.handshake.Kind != notUpgrade || len(x.r.Header["Upgrade"]) > 0 || x.r.ContentLength != 0
+		refused.close = refused.close || x.r.Close || x.handshake.Kind != notUpgrade || len(x.r.Header["Upgrade"]) > 0 || x.r.ContentLength != 0
 		if x.r.ContentLength != 0 {
 			// net/http would wait without end for a body that nobody reads.
 			_ = http.NewResponseController(x.w).SetReadDeadline(time.Now().Add(unreadBodyTime))
@@ -68,8 +82,12 @@ const unreadBodyTime = time.Second
 // checkUpgrade holds the request against what the route takes.
 func (x *exchange) checkUpgrade() *refusal {
 	h, err := handshakeOf(x.r)
-	if x.connect != "" {
+	switch x.connect {
+	case "":
+	case "websocket":
 		h, err = connectHandshake(x.r)
+	default:
+		err = badHandshake("this resource takes no extended CONNECT but that of a WebSocket")
 	}
 	if err != nil {
 		return wireRefusal(err)
@@ -86,11 +104,10 @@ func (x *exchange) checkUpgrade() *refusal {
 		return nil
 	}
 	if h.Kind == notUpgrade {
-		status := http.StatusUpgradeRequired
-		if x.r.ProtoMajor > 1 {
-			status = http.StatusBadRequest // HTTP/2 has no Upgrade to require
+		refused := upgradeRequired(http.StatusUpgradeRequired, "")
+		if x.r.ProtoMajor > 1 { // HTTP/2 has no Upgrade to require
+			refused = badRequest("this resource takes an extended CONNECT of a WebSocket, or a gRPC call")
 		}
-		refused := upgradeRequired(status, "")
 		return &refused
 	}
 	if h.Kind == otherUpgrade && !slices.Contains(x.route.Upgrade, h.Token) {
@@ -273,9 +290,10 @@ func (x *exchange) dial(ctx context.Context, d authz.Decision) (net.Conn, error)
 	return conn, err
 }
 
-// admit takes the second decision, under the generation of the first.
-func (x *exchange) admit(ctx context.Context, opened authz.Decision) authz.Decision {
-	x.request.Phase = authz.Admit
+// admit takes the second decision, under the generation of the first, for the
+// caller as it is known now.
+func (x *exchange) admit(ctx context.Context, ch *channel.Channel, opened authz.Decision) authz.Decision {
+	x.request.Phase, x.request.Principal = authz.Admit, ch.Admitting()
 	return x.proxy.authorizer.Admit(ctx, x.request, &opened)
 }
 
@@ -286,8 +304,7 @@ func (x *exchange) headers(d authz.Decision) (http.Header, error) {
 	if x.r.TLS != nil {
 		proto = "https"
 	}
-	carrier := propagation.MapCarrier{}
-	x.proxy.propagator.Inject(x.r.Context(), carrier)
+	carrier := x.traceContext()
 	token, err := x.proxy.token()
 	if err != nil {
 		return nil, err

@@ -12,6 +12,7 @@ import (
 	"sluice/internal/channel"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -84,13 +85,21 @@ func denies(code authz.Code) func(*authz.Request) authz.Decision {
 	return func(*authz.Request) authz.Decision { return authz.Deny(code, "TEST") }
 }
 
-type everybody struct{ principal *authz.Principal }
+type everybody struct {
+	principal *authz.Principal
+	withdrawn *atomic.Bool
+}
 
 func (e everybody) Identify(*http.Request) (*authz.Principal, error) {
 	return e.principal, nil
 }
-func (everybody) Scrub(h http.Header) http.Header             { return h }
-func (everybody) Current(p *authz.Principal) *authz.Principal { return p }
+func (everybody) Scrub(h http.Header) http.Header { return h }
+func (e everybody) Current(p *authz.Principal) *authz.Principal {
+	if e.withdrawn.Load() {
+		return nil
+	}
+	return p
+}
 
 type loopback struct{}
 
@@ -121,11 +130,13 @@ type gateway struct {
 	register *channel.Register
 	proxy    *Proxy
 	ended    chan channel.Summary
+
+	withdrawn *atomic.Bool // the caller's credential
 }
 
 func startGateway(t testing.TB, worker string, change ...func(*Settings, *channel.Limits)) *gateway {
 	t.Helper()
-	g := &gateway{decides: &decides{answer: allows(worker)}, ended: make(chan channel.Summary, 4096)}
+	g := &gateway{decides: &decides{answer: allows(worker)}, ended: make(chan channel.Summary, 4096), withdrawn: new(atomic.Bool)}
 	settings := Settings{
 		OpenRate: 1 << 20, HandshakeTimeout: 2 * time.Second, CloseGrace: 250 * time.Millisecond,
 		Routes: []Route{
@@ -141,7 +152,7 @@ func startGateway(t testing.TB, worker string, change ...func(*Settings, *channe
 	for _, f := range change {
 		f(&settings, &limits)
 	}
-	caller := everybody{&authz.Principal{Subject: "agent", TenantID: "acme"}}
+	caller := everybody{&authz.Principal{Subject: "agent", TenantID: "acme"}, g.withdrawn}
 	log := slog.New(slog.DiscardHandler)
 	g.register = channel.New(channel.Options{
 		Authorizer: g.decides, Callers: caller, Facts: keepsNothing{}, Workers: keepsNothing{},

@@ -394,7 +394,7 @@ func TestAnExtendedConnectThatIsNoWebSocketOpensNothing(t *testing.T) {
 		headers []string
 		status  string
 	}{
-		"another protocol": {append([]string{":method", "CONNECT", ":protocol", "connect-udp"}, connectHeaders("/v1/leases/lease-1/duplex")[4:]...), "405"},
+		"another protocol": {append([]string{":method", "CONNECT", ":protocol", "connect-udp"}, connectHeaders("/v1/leases/lease-1/duplex")[4:]...), "400"},
 		"another route":    {connectHeaders("/v1/leases/lease-1/output"), "405"},
 		"no such path":     {connectHeaders("/v1/leases/lease-1/nothing"), "404"},
 		"another version":  {append(connectHeaders("/v1/leases/lease-1/duplex")[:10], "sec-websocket-version", "8"), "400"},

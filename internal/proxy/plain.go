@@ -190,7 +190,7 @@ func (x *exchange) roundTrip(ctx context.Context, ch *channel.Channel, d authz.D
 		refused := x.workerRefusal(ch, err)
 		return nil, &refused
 	}
-	admitted := x.admit(ctx, d)
+	admitted := x.admit(ctx, ch, d)
 	if !commit(admitted) {
 		_ = worker.Close()
 		refused := x.deniedOrEnded(ch, admitted)

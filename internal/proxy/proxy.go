@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sluice/internal/authz"
 	"sluice/internal/channel"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -51,7 +52,7 @@ var ErrForbidden = errors.New("worker address is not allowed")
 // Settings are what a reload of the configuration replaces.
 type Settings struct {
 	Routes           []Route
-	AllowedHosts     []string       // empty: any
+	AllowedHosts     []string       // with a port, or for every port; empty: any
 	AllowedOrigins   []string       // exact; empty: no browser
 	TrustedProxies   []netip.Prefix // whose X-Forwarded-* are believed
 	OpenRate         int            // opens a second and caller, burst twice that
@@ -165,6 +166,8 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // order: target, route, method, handshake.
 func (x *exchange) check() *refusal {
 	r, s := x.r, x.settings
+	x.connect = extendedConnect(r)
+	x.grpc = isGRPC(r)
 	if status, detail, ok := refusalOf(r); ok {
 		refused := malformed(status, detail)
 		refused.close = true
@@ -177,14 +180,12 @@ func (x *exchange) check() *refusal {
 	if err := x.checkHost(); err != nil {
 		return wireRefusal(err)
 	}
-	if len(s.AllowedHosts) > 0 && !slices.Contains(s.AllowedHosts, r.Host) {
+	if !hostAllowed(s.AllowedHosts, r.Host) {
 		refused := misdirected()
 		return &refused
 	}
 	r.URL.Path, r.URL.RawPath = path, ""
 	var ok bool
-	x.connect = extendedConnect(r)
-	x.grpc = isGRPC(r)
 	if x.route, ok = s.matcher.match(r); !ok {
 		refused := notFound()
 		return &refused
@@ -192,7 +193,7 @@ func (x *exchange) check() *refusal {
 	if refused := x.checkLease(); refused != nil {
 		return refused
 	}
-	tunnels := x.connect == "websocket" && x.route.Kind == authz.Duplex
+	tunnels := x.connect != "" && x.route.Kind == authz.Duplex
 	if !x.route.takes(r.Method) && !tunnels {
 		refused := methodNotAllowed(x.route.allow())
 		return &refused
@@ -214,6 +215,22 @@ func (x *exchange) checkHost() error {
 		return nil
 	}
 	return checkHost(x.r.Host)
+}
+
+// hostAllowed says whether a request for host is served: an allowed host without
+// a port is served on every port. Letters are compared without their case.
+func hostAllowed(allowed []string, host string) bool {
+	name := withoutPort(host)
+	return len(allowed) == 0 || slices.ContainsFunc(allowed, func(a string) bool {
+		return strings.EqualFold(a, host) || withoutPort(a) == a && strings.EqualFold(a, name)
+	})
+}
+
+func withoutPort(host string) string {
+	if i := strings.LastIndexByte(host, ':'); i > strings.LastIndexByte(host, ']') {
+		return host[:i]
+	}
+	return host
 }
 
 func (x *exchange) checkLease() *refusal {

@@ -158,10 +158,10 @@ func TestRightsAreAskedForUntilThereIsAnAnswer(t *testing.T) {
 	s := newScene(t, b, Options{})
 	s.eventually("it says so", func() bool { return len(rightsLines(log.bytes())) == 1 })
 	for range 3 {
+		connected := strings.Count(string(log.bytes()), "connected to the record store")
 		if err := server.Client.Do(t.Context(), "CLIENT", "KILL", "USER", "gateway").Err(); err != nil {
 			t.Fatal(err)
 		}
-		connected := strings.Count(string(log.bytes()), "connected to the record store")
 		s.eventually("it is connected again", func() bool {
 			return strings.Count(string(log.bytes()), "connected to the record store") > connected
 		})
