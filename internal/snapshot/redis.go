@@ -61,8 +61,7 @@ type RedisStore struct {
 // trackedClient is a client for one set of masters.
 type trackedClient struct {
 	redis.UniversalClient
-	masters string          // as joined addresses
-	routes  func(*topology) // nil: it needs none
+	routes func(*topology) // nil: it needs none
 }
 
 // Bounds of one call. A Redis that is frozen, not down, answers nothing: what

@@ -169,7 +169,7 @@ func (s *RedisStore) clusterClient(t *topology) *trackedClient {
 	opt.ClusterSlots = func(context.Context) ([]redis.ClusterSlot, error) { return routes.Load().routes(), nil }
 	client := redis.NewClusterClient(opt)
 	return &trackedClient{
-		UniversalClient: client, masters: strings.Join(masters, " "),
+		UniversalClient: client,
 		routes: func(now *topology) {
 			if !routes.Load().sameRoutes(now) {
 				routes.Store(now)

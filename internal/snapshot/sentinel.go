@@ -41,13 +41,8 @@ func (s *sentinels) find(ctx context.Context) (*layout, error) {
 	if err != nil {
 		return nil, err
 	}
-	store := s.store
 	return &layout{
-		masters: []string{address},
-		client: func() *trackedClient {
-			return &trackedClient{UniversalClient: redis.NewUniversalClient(store.single(address)), masters: address}
-		},
-		ask: []string{"ROLE"}, judge: judgeMaster,
+		masters: []string{address}, ask: []string{"ROLE"}, judge: judgeMaster,
 		beside: func(ctx context.Context, part Feed) error { return s.follow(ctx, address, part) },
 	}, nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"strings"
 	"time"
 
@@ -49,7 +50,8 @@ type tracker struct {
 // layout is the masters of an epoch.
 type layout struct {
 	masters []string // addresses, sorted
-	// client reads from these masters alone; nil: the store's own does.
+	// client reads from these masters alone; nil, for one master: from where the
+	// tracking connection leads, which an address may no longer do.
 	client func() *trackedClient
 	// ask is what a server is asked along with each ping, nil for nothing, and
 	// judge says why the answer means that it confirms nothing.
@@ -105,7 +107,9 @@ func (t *tracker) epoch(ctx context.Context) (wasUp bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	t.store.readFrom(l)
+	if l.client != nil {
+		t.store.readFrom(l.client())
+	}
 	names := l.masters
 	if l.beside != nil {
 		names = append(names[:len(names):len(names)], "sentinels")
@@ -163,6 +167,9 @@ func (t *tracker) session(ctx context.Context, l *layout, address string, part F
 	if err := s.open(); err != nil {
 		return err
 	}
+	if l.client == nil {
+		t.store.readFrom(t.store.clientAt(address, conn.RemoteAddr()))
+	}
 	t.log.Info("connected to the record store", "address", address)
 	part.Up()
 
@@ -183,17 +190,26 @@ func (t *tracker) session(ctx context.Context, l *layout, address string, part F
 // cluster.
 const maxAnswer = 1 << 20
 
-// readFrom has the cache's reads go to the masters of l.
-func (s *RedisStore) readFrom(l *layout) {
-	if l.client == nil {
-		return
-	}
-	old := s.tracked.Load()
-	if old != nil && old.masters == strings.Join(l.masters, " ") {
-		return
-	}
-	s.tracked.Store(l.client())
-	if old != nil {
+// readFrom has the cache's reads made by client from now on. Every epoch has one
+// of its own: a connection of before may lead to a server that the same address
+// no longer leads to, and that nobody tracks.
+func (s *RedisStore) readFrom(client *trackedClient) {
+	if old := s.tracked.Swap(client); old != nil {
 		_ = old.Close()
 	}
+}
+
+// clientAt reads from the server at remote, whatever its address leads to now.
+func (s *RedisStore) clientAt(address string, remote net.Addr) *trackedClient {
+	opt := s.single(address).Simple()
+	secure := s.opt.TLS
+	if host, _, err := net.SplitHostPort(opt.Addr); err == nil && secure != nil && secure.ServerName == "" {
+		secure = secure.Clone()
+		secure.ServerName = host
+	}
+	dial := redis.NewDialer(&redis.Options{DialTimeout: redisDial, TLSConfig: secure})
+	opt.Dialer = func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return dial(ctx, remote.Network(), remote.String())
+	}
+	return &trackedClient{UniversalClient: redis.NewClient(opt)}
 }
