@@ -29,7 +29,9 @@ type Options struct {
 	// another one, or turned stale or fresh. It is called by one goroutine at
 	// a time, off the path of requests, and must not block for long.
 	OnChange func(leaseID string)
-	// MaxLeases bounds the leases held, retained ones apart. Default 131072.
+	// MaxLeases bounds the leases held. What is retained stays beyond it, and
+	// leaves no room for others, which are then read for each request.
+	// Default 131072.
 	MaxLeases int
 	// MaxAbsent bounds the ids that are remembered as no lease, in a space of
 	// their own: a flood of made-up ids evicts no lease. Default 8192.

@@ -19,6 +19,7 @@ type entry struct {
 	key      Key
 	value    *value // the last that was read, perhaps of an old epoch; nil: none
 	mark     mark
+	owner    string             // the tenant of the last well-formed record
 	refs     int                // helds that rest on it
 	active   map[*held]struct{} // those that are retained or waited for; nil: none
 	queued   bool
@@ -41,6 +42,7 @@ type value struct {
 	readAt    time.Duration
 	expires   time.Duration // 0: never
 	dead      atomic.Bool   // told to have changed, or read again since
+	passing   bool          // dead from the start: joined once, for those who wait
 }
 
 func (v *value) expired(now time.Duration) bool { return v.expires != 0 && now >= v.expires }
@@ -98,7 +100,7 @@ func (c *Cache) current(e *entry, now time.Duration) *value {
 		return nil
 	case v.fixed:
 		return v
-	case v.epoch != c.epoch.Load() || v.dead.Load() || v.expired(now):
+	case v.epoch != c.epoch.Load() || v.dead.Load() && !v.passing || v.expired(now):
 		return nil
 	}
 	return v
@@ -175,13 +177,15 @@ func signal(ch chan struct{}) {
 }
 
 // accept takes what was read for e, when it was sent (issued) in the running
-// epoch and nothing was told of e since.
-func (c *Cache) accept(e *entry, read Value, issued time.Duration) {
+// epoch. Where something was told of e since (changed), it is what the store held
+// at some time after issued, and no more.
+func (c *Cache) accept(e *entry, read Value, issued time.Duration, changed bool) {
 	e.failures = 0
 	delete(c.failed, e)
 	before := e.mark
 	v := c.judge(e, read)
-	v.entry, v.epoch, v.readAt = e, c.epoch.Load(), issued
+	v.entry, v.epoch, v.readAt, v.passing = e, c.epoch.Load(), issued, changed
+	v.dead.Store(changed)
 	if read.TTL > 0 {
 		v.expires = issued + read.TTL + time.Millisecond // a TTL is cut to milliseconds
 	}
@@ -196,9 +200,6 @@ func (c *Cache) accept(e *entry, read Value, issued time.Duration) {
 		c.warn(e, v)
 	}
 	c.replace(e, v)
-	for h := range e.active {
-		c.settle(h)
-	}
 }
 
 func (c *Cache) warn(e *entry, v *value) {
@@ -217,6 +218,10 @@ func (c *Cache) judge(e *entry, read Value) *value {
 	if err != nil {
 		return &value{malformed: true, fault: err.Error()}
 	}
+	if read.Tenant != "" && e.owner != "" && e.owner != r.TenantID {
+		// A tenant's key could else raise the mark of another's record for good.
+		return &value{malformed: true, fault: "is signed with a tenant's key, and the record that stood here is another tenant's"}
+	}
 	if why := e.mark.verdict(r.Revision, content); why != "" {
 		return &value{malformed: true, fault: why}
 	}
@@ -226,6 +231,7 @@ func (c *Cache) judge(e *entry, read Value) *value {
 			c.opt.Marks.raise(nameOf(e.key), raised)
 		}
 	}
+	e.owner = or(r.TenantID, e.owner)
 	return &value{record: r, tenant: read.Tenant}
 }
 

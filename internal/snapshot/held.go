@@ -44,8 +44,10 @@ func (h *held) last() *joined {
 
 // wait ends when the lease was joined, or could not be (err).
 type wait struct {
-	done chan struct{}
-	err  error
+	done      chan struct{}
+	err       error
+	joined    joined // as of its end
+	uncounted bool   // among the waiters
 }
 
 // joined is a snapshot and what it rests on besides the lease's own record.
@@ -55,6 +57,10 @@ type joined struct {
 	shared   [roles - 1]*value // from roleControl on; nil where the lease's ids lead nowhere
 	readAt   time.Duration     // when the first of the reads was sent
 	expires  time.Duration     // when the store forgets the first of them; 0: never
+	// changed is just after the first read was sent of those records of which a
+	// change was told before the answer was there; 0: of none. Who came before
+	// that may use what was joined, and nobody else.
+	changed time.Duration
 }
 
 // unchanged reports that h's snapshot says what is known of its records now,
@@ -135,7 +141,7 @@ func (c *Cache) depend(h *held, deps []*entry) {
 // wake ends the wait for h.
 func (h *held) wake(err error) {
 	if h.wait != nil {
-		h.wait.err = err
+		h.wait.err, h.wait.joined = err, h.joined
 		close(h.wait.done)
 		h.wait = nil
 	}

@@ -73,6 +73,9 @@ func (c *Cache) join(h *held, values *[roles]*value, now time.Duration) {
 			continue
 		}
 		j.readAt = min(j.readAt, v.readAt)
+		if v.passing && (j.changed == 0 || v.readAt < j.changed) {
+			j.changed = v.readAt + 1
+		}
 		if v.expires != 0 && (j.expires == 0 || v.expires < j.expires) {
 			j.expires = v.expires
 		}
@@ -85,7 +88,9 @@ func (c *Cache) join(h *held, values *[roles]*value, now time.Duration) {
 		}
 	}
 	h.joined, h.lease = j, values[roleLease]
-	c.index.publish(h)
+	if j.changed == 0 {
+		c.index.publish(h)
+	}
 	c.place(h, values[roleLease])
 	h.wake(nil)
 	if before != nil && before != j.snapshot {

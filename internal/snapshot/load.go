@@ -63,25 +63,48 @@ func (c *Cache) read(ctx context.Context, batch []*entry) (values []Value, err e
 	return values, err
 }
 
-// finish takes what was read. A record of which something was told between
-// the sending and the answer may be the one from before the change, and one
-// read in an epoch that is over may have changed untold: neither is kept.
+// finish takes what was read. What was read in an epoch that is over may have
+// changed untold: it is not kept. A record of which something was told between
+// the sending and the answer may be the one from before that change: it is joined
+// for those who came before it was sent, and read again. (Were it dropped, a
+// record that is written as often as a read takes would never be read, nor a
+// revocation in it be seen.)
 func (c *Cache) finish(batch []*entry, ep *epoch, issued time.Duration, values []Value, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	var accepted []*entry
 	for i, e := range batch {
-		e.loading = false // one after the other: the rest is not to be read again
+		changed := e.dirty
+		e.dirty = false
 		switch {
-		case e.dirty || ep != c.epoch.Load():
-			e.dirty = false
+		case ep != c.epoch.Load():
+			e.loading = false
 			c.wantActive(e)
 		case err != nil:
+			e.loading = false
 			c.fail(e, err)
 		case values[i].Err != nil:
+			e.loading = false
 			c.fail(e, values[i].Err)
 		default:
-			c.accept(e, values[i], issued)
+			c.accept(e, values[i], issued, changed)
+			accepted = append(accepted, e)
 		}
+	}
+	for _, e := range accepted { // which are loading still: none is to be read again for another
+		for h := range e.active {
+			c.settle(h)
+		}
+	}
+	now := c.now()
+	for _, e := range accepted {
+		e.loading = false
+		e.value.passing = false
+		if c.current(e, now) == nil {
+			c.wantActive(e)
+		}
+	}
+	for _, e := range batch {
 		c.drop(e)
 	}
 }

@@ -20,13 +20,8 @@ func (c *Cache) miss(ctx context.Context, id string) authz.View {
 	}
 	timer := time.NewTimer(c.patience(id))
 	defer timer.Stop()
-	for {
+	for arrived := c.now(); ; {
 		h, w, err := c.await(id)
-		if err == nil && w == nil {
-			if view, ok := c.hit(id); ok {
-				return view
-			}
-		}
 		if err == nil {
 			err = w.over(ctx, timer.C)
 		}
@@ -35,7 +30,11 @@ func (c *Cache) miss(ctx context.Context, id string) authz.View {
 			c.leave(h, w)
 			return view
 		}
+		j := &w.joined
 		c.leave(h, w)
+		if j.epoch == c.epoch.Load() && (j.changed == 0 || j.changed > arrived) {
+			return c.view(j.snapshot, j.confirmed(), c.now(), nil)
+		}
 	}
 }
 
@@ -49,20 +48,18 @@ func (c *Cache) patience(id string) time.Duration {
 	return waitUnseen
 }
 
-// over waits until w has ended; nil has, but it may have been in vain, and a
-// record that always changes must not keep a request for ever.
+// over waits until w has ended. What was joined may be of no use, and a record
+// that always changes must not keep a request for ever.
 func (w *wait) over(ctx context.Context, timeout <-chan time.Time) error {
-	if w != nil {
-		select {
-		case <-w.done:
-			if w.err != nil {
-				return w.err
-			}
-		case <-timeout:
-			return errSlow
-		case <-ctx.Done():
-			return ctx.Err()
+	select {
+	case <-w.done:
+		if w.err != nil {
+			return w.err
 		}
+	case <-timeout:
+		return errSlow
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 	select {
 	case <-timeout:
@@ -72,15 +69,15 @@ func (w *wait) over(ctx context.Context, timeout <-chan time.Time) error {
 	}
 }
 
-// await joins id, or returns what to wait for (then leave is to be called), or
-// the error that makes waiting useless.
+// await returns what to wait for until id is joined, which may be over already
+// (then leave is to be called), or the error that makes waiting useless.
 func (c *Cache) await(id string) (*held, *wait, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	h := c.held(id)
 	h.used = true
 	if _, _, ok := c.index.hit(id, c.epoch.Load(), c.now()); ok {
-		return h, nil, nil
+		return h, joinedAlready(h), nil
 	}
 	if c.waiting >= maxWaiting {
 		return h, nil, errCrowded
@@ -89,8 +86,9 @@ func (c *Cache) await(id string) (*held, *wait, error) {
 	c.waiting++
 	c.activate(h)
 	if c.settle(h) {
+		done := joinedAlready(h)
 		c.leaveLocked(h)
-		return h, nil, nil
+		return h, done, nil
 	}
 	// One attempt to connect, at the start or after a loss, is waited for.
 	if !c.up && c.downs > 1 {
@@ -103,8 +101,15 @@ func (c *Cache) await(id string) (*held, *wait, error) {
 	return h, h.wait, nil
 }
 
+// joinedAlready is a wait that is over, and that nobody is counted for.
+func joinedAlready(h *held) *wait {
+	w := &wait{done: make(chan struct{}), joined: h.joined, uncounted: true}
+	close(w.done)
+	return w
+}
+
 func (c *Cache) leave(h *held, w *wait) {
-	if w == nil {
+	if w == nil || w.uncounted {
 		return
 	}
 	c.mu.Lock()

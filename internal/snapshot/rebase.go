@@ -243,7 +243,7 @@ func (c *Cache) forget(k Key) {
 		c.opt.Marks.raise(nameOf(k), mark{})
 	}
 	if e := c.entries[k]; e != nil {
-		e.mark = mark{}
+		e.mark, e.owner = mark{}, ""
 		c.changed(e)
 	}
 }
@@ -255,7 +255,7 @@ func (c *Cache) forgetAll() {
 		c.opt.Marks.forget()
 	}
 	for _, e := range c.entries {
-		e.mark = mark{}
+		e.mark, e.owner = mark{}, ""
 	}
 	if c.up {
 		c.begin()

@@ -526,3 +526,26 @@ func TestPutComparesWhatIsSigned(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// Who signs for one tenant can take another's record away, as whoever writes to
+// the store can; that must not last once the right one is written again.
+func TestATenantsKeyRaisesNoMarkOfAnothersRecord(t *testing.T) {
+	signedBubble(t, func(t *testing.T, s *signedScene) {
+		other := someKey(t, "EdDSA", "other")
+		s.keys.write(s.key.Entry(), other.Entry())
+		time.Sleep(time.Second)
+		s.Retain("lease-1")
+		s.state()
+		highest := strings.NewReplacer(`"tenantId":"acme"`, `"tenantId":"other"`, `"revision":3`, `"revision":9223372036854775807`)
+		s.m.put(leaseKey, handmade(other.private, headerOf(other, leaseKey, time.Now(), time.Hour).json(), highest.Replace(leaseOf("lease-1", 3, "active"))))
+		s.told()
+		if v := see(s.Cache); len(v.Snapshot.Malformed) != 1 {
+			t.Errorf("another tenant's record: got %+v", v.Snapshot)
+		}
+		s.m.put(leaseKey, s.sign(leaseKey, leaseOf("lease-1", 4, "active"), time.Hour))
+		s.told()
+		if v := see(s.Cache); v.Snapshot.Lease == nil || v.Snapshot.Lease.Revision != 4 {
+			t.Errorf("written again: got %+v, %s", v.Snapshot, s.entries[leaseKey].value.fault)
+		}
+	})
+}
