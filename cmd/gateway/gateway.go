@@ -119,7 +119,7 @@ func (g *gateway) openFacts(context.Context) (err error) {
 	}
 	g.facts, err = snapshot.NewCache(snapshot.Options{
 		Store: g.store, Marks: g.marks, MaxAge: cfg.Store.MaxAge, ExtraFields: cfg.Policies.ExtraFields, Override: g.links.Override,
-		OnChange: func(lease string) { g.register.LeaseChanged(lease) }, Log: g.log,
+		OnChange: func(leases []string) { g.register.LeaseChanged(leases...) }, Log: g.log,
 	})
 	if err != nil {
 		return fmt.Errorf("store: %w", err)

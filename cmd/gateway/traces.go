@@ -83,6 +83,17 @@ func (t tracedPolicy) SameGates(last *authz.Decision) bool {
 	return ok && lasting.SameGates(last)
 }
 
+func (t tracedPolicy) Overlooks(last *authz.Decision) bool {
+	lasting, ok := t.Policy.(authz.Lasting)
+	return ok && lasting.Overlooks(last)
+}
+
+func (t tracedPolicy) Inherit(from, to *authz.Snapshot) {
+	if lasting, ok := t.Policy.(authz.Lasting); ok {
+		lasting.Inherit(from, to)
+	}
+}
+
 // A policy offers the same with traces as without.
 var (
 	_ authz.Classes = tracedPolicy{}

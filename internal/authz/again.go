@@ -3,6 +3,7 @@ package authz
 import (
 	"context"
 	"fmt"
+	"slices"
 )
 
 // Lasting is what a Policy may offer besides: it says for how long an allow of
@@ -15,6 +16,12 @@ type Lasting interface {
 	// SameGates reports whether the gates that gave an allow are the shipped
 	// ones and are asked still.
 	SameGates(last *Decision) bool
+	// Overlooks reports that, and that nothing else was asked that looks at the
+	// control record, the phase, the time or the channel.
+	Overlooks(last *Decision) bool
+	// Inherit has what was derived from a snapshot derived from another, for
+	// which it says the same.
+	Inherit(from, to *Snapshot)
 }
 
 // Admit decides and records the second question of an open that was allowed.
@@ -28,8 +35,15 @@ func (a *Authorizer) Admit(ctx context.Context, req *Request, opened *Decision) 
 // Recheck decides and records again what was last allowed to a channel. Where
 // the Floor refuses, and the reason cannot be another gate's, the policy is
 // not asked: a revoked lease loses its channels before the rules are through.
+// Nor is it where nothing but the control record changed, and that says of this
+// lease what it said: one write to it concerns every channel at once.
 func (a *Authorizer) Recheck(ctx context.Context, req *Request, last *Decision) Decision {
-	return a.again(ctx, req, last, a.lost)
+	return a.again(ctx, req, last, func(policy Lasting, q *Question, last *Decision) (Decision, bool) {
+		if d, known := a.lost(policy, q, last); known {
+			return d, true
+		}
+		return a.unconcerned(policy, q, last)
+	})
 }
 
 // unasked is an answer that needs no evaluation, reached from the last allow and
@@ -79,6 +93,38 @@ func (a *Authorizer) stands(policy Lasting, q *Question, opened *Decision) (Deci
 	d := *opened
 	d.View, d.Evaluated = q.View, 0
 	return d, true
+}
+
+// unconcerned is the last allow, only when the policy would allow again.
+func (a *Authorizer) unconcerned(policy Lasting, q *Question, last *Decision) (Decision, bool) {
+	before, now := last.View.Snapshot, q.View.Snapshot
+	if !policy.Overlooks(last) || q.Request.Principal != last.principal || !onlyControlDiffers(before, now) || !controlSaysTheSame(before, now) {
+		return Decision{}, false
+	}
+	if worker := WorkerToAsk(q); worker != nil {
+		q.Live = a.Workers.Live(q.Request, worker)
+	}
+	if _, reason := Floor(q); reason != "" || q.Live != last.Live {
+		return Decision{}, false
+	}
+	policy.Inherit(before, now)
+	d := *last
+	d.View, d.Evaluated = q.View, 0
+	return d, true
+}
+
+func onlyControlDiffers(before, now *Snapshot) bool {
+	return before != nil && now != nil && before.Control != nil && now.Control != nil && before.Control != now.Control &&
+		len(before.Malformed) == 0 && len(now.Malformed) == 0 &&
+		before.Lease != nil && before.Lease == now.Lease && before.Environment == now.Environment &&
+		before.Plugin == now.Plugin && before.Worker == now.Worker
+}
+
+// controlSaysTheSame is about gates 10 and 11, which alone look at what the
+// control record says.
+func controlSaysTheSame(before, now *Snapshot) bool {
+	suspended := func(s *Snapshot) bool { return slices.Contains(s.Control.SuspendedTenants, s.Lease.TenantID) }
+	return before.Control.DuplexEnabled == now.Control.DuplexEnabled && suspended(before) == suspended(now)
 }
 
 // lost is a denial, only when the policy would deny for the same reason.

@@ -16,6 +16,7 @@ type standing struct {
 	now       time.Time
 	evaluated int
 	recorded  []Decision
+	inherited *Snapshot
 }
 
 func (s *standing) Snapshot(context.Context, string) View {
@@ -42,6 +43,10 @@ func (s *standing) Decide(context.Context, *Question) Decision {
 func (s *standing) Lasts(*Decision) bool { return s.lasts }
 
 func (s *standing) SameGates(*Decision) bool { return s.lasts }
+
+func (s *standing) Overlooks(*Decision) bool { return s.lasts }
+
+func (s *standing) Inherit(from, to *Snapshot) { s.inherited = to }
 
 func (s *standing) RecordDecision(_ *Request, d *Decision) { s.recorded = append(s.recorded, *d) }
 
@@ -215,6 +220,70 @@ func TestTheFactsAreLookedUpOnceWhereverTheAnswerComesFrom(t *testing.T) {
 			if d := decide(t.Context(), req, &opened); !d.Allow || s.looks != before+1 {
 				t.Errorf("%s, lasting %v: looked %d times, got %+v", phase, lasts, s.looks-before, d)
 			}
+		}
+	}
+}
+
+// One write to the control record concerns every channel at once: whom it says
+// nothing new of is not asked about.
+func TestAControlRecordThatSaysTheSameOfALeaseAsksNoPolicy(t *testing.T) {
+	control := func(change func(*Record)) func(*standing, *Request) {
+		return func(s *standing, _ *Request) {
+			now := &Record{Kind: KindControl, DuplexEnabled: true, Revision: 2}
+			change(now)
+			old := s.view.Snapshot
+			s.view.Snapshot = &Snapshot{LeaseID: old.LeaseID, Lease: old.Lease, Control: now, Environment: old.Environment, Plugin: old.Plugin, Worker: old.Worker}
+		}
+	}
+	same := control(func(*Record) {})
+	type changes []func(*standing, *Request)
+	for name, c := range map[string]struct {
+		changes changes
+		asked   bool
+	}{
+		"only its revision":      {changes{same}, false},
+		"another is suspended":   {changes{control(func(r *Record) { r.SuspendedTenants = []string{"other"} })}, false},
+		"this one is suspended":  {changes{control(func(r *Record) { r.SuspendedTenants = []string{"other", "acme"} })}, true},
+		"duplex is switched off": {changes{control(func(r *Record) { r.DuplexEnabled = false })}, true},
+		"nothing changed":        {nil, true},
+		"it is gone":             {changes{control(func(*Record) {}), func(s *standing, _ *Request) { s.view.Snapshot.Control = nil }}, false}, // the Floor's
+		"it is malformed":        {changes{same, func(s *standing, _ *Request) { s.view.Snapshot.Malformed = []Kind{KindControl} }}, true},
+		"the lease changed too": {changes{same, func(s *standing, _ *Request) {
+			l := s.view.Snapshot.Lease
+			s.view.Snapshot.Lease = &Record{Kind: l.Kind, ID: l.ID, TenantID: l.TenantID, Status: l.Status, Pin: l.Pin}
+		}}, true},
+		"an environment is new": {changes{same, func(s *standing, _ *Request) { s.view.Snapshot.Environment = &Record{} }}, true},
+		"a plugin is new":       {changes{same, func(s *standing, _ *Request) { s.view.Snapshot.Plugin = &Record{} }}, true},
+		"the worker's is new": {changes{same, func(s *standing, _ *Request) {
+			w := s.view.Snapshot.Worker
+			s.view.Snapshot.Worker = &Record{Kind: w.Kind, ID: w.ID, PluginID: w.PluginID, URL: w.URL}
+		}}, true},
+		"a new document":           {changes{same, func(s *standing, _ *Request) { s.live = newStanding().live }}, true},
+		"the link dropped":         {changes{same, func(s *standing, _ *Request) { s.live = nil }}, true},
+		"another process":          {changes{same, func(_ *standing, r *Request) { r.Channel.Generation = "g0" }}, true},
+		"it is stale":              {changes{same, func(s *standing, _ *Request) { s.view.Fresh = false }}, true},
+		"the credential changed":   {changes{same, func(_ *standing, r *Request) { r.Principal = &Principal{Subject: "s", TenantID: "acme"} }}, true},
+		"rules that may look more": {changes{same, func(s *standing, _ *Request) { s.lasts = false }}, true},
+	} {
+		s := newStanding()
+		s.view.Snapshot.Control.DuplexEnabled = true
+		a := &Authorizer{Facts: s, Workers: s, Policy: s, Recorder: s, Now: func() time.Time { return s.now }}
+		req := &Request{Phase: Open, LeaseID: "lease-1", Capability: DuplexCommandStream, Principal: &Principal{Subject: "s", TenantID: "acme"}}
+		last := a.Authorize(t.Context(), req, nil)
+		req.Phase, req.Channel = Recheck, &ChannelFacts{WorkerID: "wrk", Generation: "g1"}
+		for _, change := range c.changes {
+			change(s, req)
+		}
+		before := s.evaluated
+		d := a.Recheck(t.Context(), req, &last)
+		if asked := s.evaluated > before; asked != c.asked {
+			t.Errorf("%s: asked %v, got %+v", name, asked, d)
+		}
+		if !c.asked && name != "it is gone" && (!d.Allow || d.View.Snapshot != s.view.Snapshot || s.inherited != s.view.Snapshot || d.ID == last.ID) {
+			t.Errorf("%s: got %+v", name, d)
+		}
+		if len(s.recorded) != 2 || s.recorded[1].ID != d.ID {
+			t.Errorf("%s: recorded %d decisions", name, len(s.recorded))
 		}
 	}
 }

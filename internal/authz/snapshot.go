@@ -54,6 +54,9 @@ type Record struct {
 	ProviderLeaseID string // lease
 	Pin             Pin    // lease
 
+	DuplexEnabled    bool     // control
+	SuspendedTenants []string // control
+
 	Derived Slot // the policy's form of this record
 }
 

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// LeaseChanged has the channels of a lease judged again. Like its siblings it
-// returns at once; the rechecks run in Run.
-func (r *Register) LeaseChanged(lease string) { r.sweep(r.of(r.byLease, lease)) }
+// LeaseChanged has the channels of leases that changed together judged again.
+// Like its siblings it returns at once; the rechecks run in Run.
+func (r *Register) LeaseChanged(leases ...string) { r.sweep(r.of(r.byLease, leases...)) }
 
 // WorkerChanged has the channels of a worker judged again.
 func (r *Register) WorkerChanged(worker string) { r.sweep(r.of(r.byWorker, worker)) }
@@ -60,12 +60,14 @@ func (r *Register) sweep(channels []*Channel) {
 // more.
 const few = 128
 
-func (r *Register) of(m map[string]map[*Channel]struct{}, key string) []*Channel {
+func (r *Register) of(m map[string]map[*Channel]struct{}, keys ...string) []*Channel {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	out := make([]*Channel, 0, len(m[key]))
-	for c := range m[key] {
-		out = append(out, c)
+	var out []*Channel
+	for _, key := range keys {
+		for c := range m[key] {
+			out = append(out, c)
+		}
 	}
 	return out
 }

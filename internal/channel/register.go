@@ -78,6 +78,7 @@ type Register struct {
 	byWorker map[string]map[*Channel]struct{}
 	places   map[string]int // channels by lease and by tenant; requests take none
 	byTenant map[string]int
+	requests map[string]int // by tenant
 
 	queue *queue
 }
@@ -92,6 +93,7 @@ func New(o Options) *Register {
 		byWorker: map[string]map[*Channel]struct{}{},
 		places:   map[string]int{},
 		byTenant: map[string]int{},
+		requests: map[string]int{},
 		queue:    newQueue(),
 	}
 	if r.rechecks <= 0 {
@@ -160,13 +162,13 @@ func lowered(l *Limits, p authz.Limits) authz.Limits {
 }
 
 // fullLocked says which limit refuses c. A plain request is held so that it
-// can be cut, and is no channel: only the gateway's own limit is its.
+// can be cut, and is no channel: a tenant may have as many of them besides.
 func (r *Register) fullLocked(l *Limits, c *Channel) authz.Reason {
 	isChannel := c.request.Kind != authz.PlainRequest
 	switch {
 	case isChannel && r.places[c.request.LeaseID] >= l.MaxPerLease:
 		return authz.ReasonLeaseChannels
-	case isChannel && r.byTenant[c.tenant] >= l.MaxPerTenant:
+	case isChannel && r.byTenant[c.tenant] >= l.MaxPerTenant, !isChannel && r.requests[c.tenant] >= l.MaxPerTenant:
 		return authz.ReasonTenantChannels
 	case len(r.channels) >= l.MaxOpen:
 		return authz.ReasonOpenChannels
@@ -177,12 +179,16 @@ func (r *Register) fullLocked(l *Limits, c *Channel) authz.Reason {
 // takeLocked takes n places for c, or gives back -n.
 func (r *Register) takeLocked(c *Channel, n int) {
 	if c.request.Kind == authz.PlainRequest {
+		count(r.requests, c.tenant, n)
 		return
 	}
-	for counts, key := range map[*map[string]int]string{&r.places: c.request.LeaseID, &r.byTenant: c.tenant} {
-		if (*counts)[key] += n; (*counts)[key] <= 0 {
-			delete(*counts, key)
-		}
+	count(r.places, c.request.LeaseID, n)
+	count(r.byTenant, c.tenant, n)
+}
+
+func count(counts map[string]int, key string, n int) {
+	if counts[key] += n; counts[key] <= 0 {
+		delete(counts, key)
 	}
 }
 

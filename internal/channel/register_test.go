@@ -2,6 +2,7 @@ package channel
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"sluice/internal/authz"
 	"sync"
@@ -673,6 +674,77 @@ func TestAWithdrawnCredentialIsNobodysAtTheAdmit(t *testing.T) {
 	if got := f.records.ends[0].Request.Principal; got != f.caller {
 		t.Errorf("its end is recorded of %+v", got)
 	}
+}
+
+func TestPlainRequestsAreATenantsToo(t *testing.T) {
+	l := defaults()
+	l.MaxPerTenant, l.MaxPerLease = 3, 1
+	f := newFixture(l)
+	request := func(tenant string, kind authz.ChannelKind, lease string) authz.Reason {
+		d := f.allow()
+		c, reason := f.Reserve(&authz.Request{LeaseID: lease, Principal: &authz.Principal{Subject: "s", TenantID: tenant}, Kind: kind}, &d)
+		if reason == "" {
+			t.Cleanup(func() {
+				c.Done()
+				if len(f.channels) == 0 {
+					f.mustBeEmpty(t)
+				}
+			})
+		}
+		return reason
+	}
+	for range 3 {
+		if reason := request("acme", authz.PlainRequest, "lease-1"); reason != "" {
+			t.Errorf("refused: %s", reason)
+		}
+	}
+	if reason := request("acme", authz.PlainRequest, "lease-2"); reason != authz.ReasonTenantChannels {
+		t.Errorf("one more request: %q", reason)
+	}
+	if reason := request("globex", authz.PlainRequest, "lease-3"); reason != "" {
+		t.Errorf("another tenant's: %s", reason)
+	}
+	if reason := request("acme", authz.Duplex, "lease-1"); reason != "" {
+		t.Errorf("a channel besides: %s", reason)
+	}
+}
+
+// What one change does to many leases is one sweep: a revocation that comes
+// meanwhile goes first.
+func TestARevocationGoesBeforeWhatConcernsMany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := defaults()
+		l.MaxOpen, l.MaxPerTenant, l.RevocationBound = 1000, 1000, 10*time.Second
+		f := newFixture(l)
+		f.run(t)
+		var leases []string
+		var all []*Channel
+		for i := range 400 {
+			leases = append(leases, fmt.Sprint("lease-", i))
+			all = append(all, f.open(t, leases[i]))
+		}
+		var judged atomic.Int32
+		last := ""
+		f.policy.set(func(_ context.Context, req *authz.Request) authz.Decision {
+			time.Sleep(time.Millisecond)
+			if n := judged.Add(1); req.LeaseID == "lease-399" && last == "" {
+				last = fmt.Sprint(n)
+			}
+			return f.allow()
+		})
+		f.LeaseChanged(leases[:399]...)
+		time.Sleep(5 * time.Millisecond)
+		f.LeaseChanged("lease-399")
+		synctest.Wait()
+		time.Sleep(time.Second)
+		if judged.Load() != 400 || len(last) > 2 {
+			t.Errorf("of %d rechecks it was number %s", judged.Load(), last)
+		}
+		for _, c := range all {
+			c.End(EndOperator)
+			c.Done()
+		}
+	})
 }
 
 func TestTheFirstEndingWins(t *testing.T) {

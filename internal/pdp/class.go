@@ -47,6 +47,19 @@ func (e *Engine) SameGates(last *authz.Decision) bool {
 	return set != nil && set.shipped && last.Policy == set.revision
 }
 
+// Overlooks is part of authz.Lasting.
+func (e *Engine) Overlooks(last *authz.Decision) bool {
+	set := e.set.Load()
+	return set != nil && set.lasting && set.overlooks && last.Policy == set.revision && e.running()
+}
+
+// Inherit is part of authz.Lasting.
+func (e *Engine) Inherit(from, to *authz.Snapshot) {
+	if k, ok := from.Derived.Load().(*kept); ok && to.Derived.Load() == nil {
+		to.Derived.Store(&kept{set: k.set, workersEnabled: k.workersEnabled, classification: k.classification})
+	}
+}
+
 // running is false when the engine has ended: nothing is allowed any more.
 func (e *Engine) running() bool {
 	select {

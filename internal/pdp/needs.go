@@ -114,13 +114,11 @@ func ofSnapshot(top, field string) bool {
 	return false
 }
 
-// allLasting reports whether no rule of the team's looks at what differs between an
-// open and its admit: the phase, the time, the channel. What the shipped gates
-// make of these is the Floor's too.
-func allLasting(c *ast.Compiler, team *source) bool {
+// allLook reports whether the team's rules look at nothing but what may says.
+func allLook(c *ast.Compiler, team *source, may func(top, field string) bool) bool {
 	for file := range team.modules {
 		for _, r := range c.Modules[file].Rules {
-			if !looksOnly(c, r, fixed) {
+			if !looksOnly(c, r, may) {
 				return false
 			}
 		}
@@ -152,6 +150,11 @@ func fixed(top, field string) bool {
 		return field != "" && field != "age_ms"
 	}
 	return true
+}
+
+// besideControl reports whether input.top.field is none of the control record's.
+func besideControl(top, field string) bool {
+	return top != "" && (top != "snapshot" || field != "" && field != "control")
 }
 
 func fieldName(ref ast.Ref, i int) string {

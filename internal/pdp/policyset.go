@@ -32,6 +32,8 @@ type policySet struct {
 	steady   []ast.Ref
 	shipped  bool // the gates are the shipped ones
 	lasting  bool // an allow to an open lasts until its admit
+	// overlooks says that the team's rules look at nothing of the control record.
+	overlooks bool
 
 	classification, decision, teardown, failing ast.Body
 
@@ -98,7 +100,8 @@ func buildSet(ctx context.Context, o Options) (*policySet, error) {
 		return nil, err
 	}
 	set.shipped = !replacesGates(team)
-	set.lasting = set.shipped && allLasting(set.compiler, team)
+	set.lasting = set.shipped && allLook(set.compiler, team, fixed)
+	set.overlooks = allLook(set.compiler, team, besideControl)
 	set.revision = shipped.revision()
 	if o.Path != "" {
 		set.revision += "-" + team.revision()

@@ -181,7 +181,7 @@ func BenchmarkChange(b *testing.B) {
 		b.Fatal(err)
 	}
 	told := make(chan string, 1)
-	c, err := NewCache(Options{Store: store, OnChange: func(id string) { told <- id }})
+	c, err := NewCache(Options{Store: store, OnChange: oneByOne(func(id string) { told <- id })})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -210,7 +210,7 @@ func memoryCache(b *testing.B, n int, onChange ...func(string)) (*Cache, *memory
 	}
 	opt := Options{Store: m, MaxAge: time.Hour}
 	if len(onChange) > 0 {
-		opt.OnChange = onChange[0]
+		opt.OnChange = oneByOne(onChange[0])
 	}
 	c, err := NewCache(opt)
 	if err != nil {

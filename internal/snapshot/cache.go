@@ -25,10 +25,11 @@ type Options struct {
 	// answers (nil: there is none) stands in place of the store's. It must be
 	// quick, and must not change its answers.
 	Override func(kind authz.Kind, id string) (*authz.Record, bool)
-	// OnChange, when set, is called for every held lease whose snapshot became
-	// another one, or turned stale or fresh. It is called by one goroutine at
-	// a time, off the path of requests, and must not block for long.
-	OnChange func(leaseID string)
+	// OnChange, when set, is called for the held leases whose snapshots became
+	// others, or turned stale or fresh: with all at once that one change did that
+	// to. It is called by one goroutine at a time, off the path of requests, and
+	// must not block for long.
+	OnChange func(leaseIDs []string)
 	// MaxLeases bounds the leases held. What is retained stays beyond it, and
 	// leaves no room for others, which are then read for each request.
 	// Default 131072.

@@ -23,7 +23,7 @@ func bubble(t *testing.T, opt Options, test func(t *testing.T, c *Cache, m *memo
 			m.set(k, text)
 		}
 		changes := make(chan string, 1000)
-		opt.Store, opt.OnChange = m, func(id string) { changes <- id }
+		opt.Store, opt.OnChange = m, oneByOne(func(id string) { changes <- id })
 		c, err := NewCache(opt)
 		if err != nil {
 			t.Fatal(err)
@@ -47,6 +47,15 @@ func bubble(t *testing.T, opt Options, test func(t *testing.T, c *Cache, m *memo
 		cancel()
 		<-ended
 	})
+}
+
+// oneByOne calls f for each of the leases that OnChange is called for.
+func oneByOne(f func(id string)) func([]string) {
+	return func(ids []string) {
+		for _, id := range ids {
+			f(id)
+		}
+	}
 }
 
 func see(c *Cache) authz.View { return c.Snapshot(context.Background(), "lease-1") }

@@ -109,7 +109,7 @@ func newScene(t *testing.T, b *backend, opt Options) *scene {
 	}
 	s := &scene{backend: b, t: t, changes: make(chan string, 1000)}
 	opt.Store = countingStore{b.Store, &s.asked}
-	opt.OnChange = func(id string) { s.changes <- id }
+	opt.OnChange = oneByOne(func(id string) { s.changes <- id })
 	c, err := NewCache(opt)
 	if err != nil {
 		t.Fatal(err)

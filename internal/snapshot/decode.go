@@ -144,6 +144,14 @@ func fill(r *authz.Record, object *node) {
 		r.PluginID, r.URL = object.text("pluginId"), object.text("url")
 	case authz.KindControl:
 		r.TenantID = "" // not a field of this kind
+		if v := object.get("duplexEnabled"); v != nil {
+			r.DuplexEnabled = v.kind == jsontext.KindTrue
+		}
+		if v := object.get("suspendedTenants"); v != nil {
+			for i := range v.items {
+				r.SuspendedTenants = append(r.SuspendedTenants, v.items[i].str)
+			}
+		}
 	}
 }
 

@@ -47,12 +47,14 @@ func (c *Cache) tellDue(ctx context.Context) {
 		h.noticed = false
 	}
 	c.mu.Unlock()
-	for _, h := range due {
-		if ctx.Err() != nil {
-			return
-		}
-		c.opt.OnChange(h.id)
+	if len(due) == 0 || ctx.Err() != nil {
+		return
 	}
+	ids := make([]string, len(due))
+	for i, h := range due {
+		ids[i] = h.id
+	}
+	c.opt.OnChange(ids)
 }
 
 // judgeFreshness tells of a retained lease that turned stale or fresh.

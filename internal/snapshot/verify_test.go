@@ -230,7 +230,7 @@ func signedBubble(t *testing.T, test func(t *testing.T, s *signedScene)) {
 			t.Fatal(err)
 		}
 		changes := make(chan string, 1000)
-		s.Cache, err = NewCache(Options{Store: v, OnChange: func(id string) { changes <- id }})
+		s.Cache, err = NewCache(Options{Store: v, OnChange: oneByOne(func(id string) { changes <- id })})
 		if err != nil {
 			t.Fatal(err)
 		}
