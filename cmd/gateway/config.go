@@ -176,7 +176,7 @@ type RouteConfig struct {
 	Kind        authz.ChannelKind `yaml:"kind"`         // duplex | stream | request
 	Methods     []string          `yaml:"methods"`      // kinds stream and request; empty: any but CONNECT, OPTIONS and TRACE
 	LeaseHeader string            `yaml:"lease_header"` // the header that names the lease where the path does not
-	Upgrade     []string          `yaml:"upgrade"`      // kind duplex; this version takes websocket
+	Upgrade     []string          `yaml:"upgrade"`      // kind duplex: what it takes besides WebSockets, as raw bytes
 }
 
 // ChannelsConfig holds the limits of channels.

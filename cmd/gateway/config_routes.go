@@ -118,11 +118,22 @@ func (l *loader) judgeUpgrade(path string, r RouteConfig) {
 		l.wrong(path+".upgrade", "only a route of kind duplex takes upgrades; leave it out")
 	}
 	for i, token := range r.Upgrade {
-		if token != "websocket" {
-			l.wrong(index(path+".upgrade", i), "%q is not supported by this version; only websocket is", token)
+		place := index(path+".upgrade", i)
+		name, _, _ := strings.Cut(strings.ToLower(token), "/")
+		switch {
+		case !protocolName.MatchString(token):
+			l.wrong(place, "%q is no name of a protocol, such as websocket or tcp", token)
+		case slices.Contains(r.Upgrade[:i], token):
+			l.wrong(place, "%s is there twice", token)
+		case name == "websocket" && token != "websocket":
+			l.wrong(place, "%q is written websocket", token)
+		case slices.Contains([]string{"h2c", "h2", "http", "https", "tls"}, name):
+			l.wrong(place, "%q would make a tunnel for requests that nobody judges; name a protocol of the worker's own", token)
 		}
 	}
 }
+
+var protocolName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9._+-]{0,63}(/[A-Za-z0-9._-]{1,32})?$`)
 
 func (l *loader) judgeWorkers() {
 	c := &l.config.Workers

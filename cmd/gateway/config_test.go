@@ -255,6 +255,11 @@ func TestARouteThatIsNotPlainIsRefused(t *testing.T) {
 		{"method twice", "{path: '/v1/{lease}', capability: c, kind: request, methods: [GET, GET]}", ".methods[1]"},
 		{"upgrade on a request", "{path: '/v1/{lease}', capability: c, kind: request, upgrade: [websocket]}", ".upgrade"},
 		{"upgrade to h2c", "{path: '/v1/{lease}', capability: c, kind: duplex, upgrade: [h2c]}", ".upgrade[0]"},
+		{"upgrade to another HTTP", "{path: '/v1/{lease}', capability: c, kind: duplex, upgrade: [tcp, HTTP/2.0]}", ".upgrade[1]"},
+		{"upgrade to TLS", "{path: '/v1/{lease}', capability: c, kind: duplex, upgrade: [TLS/1.0]}", ".upgrade[0]"},
+		{"upgrade twice", "{path: '/v1/{lease}', capability: c, kind: duplex, upgrade: [tcp, tcp]}", ".upgrade[1]"},
+		{"upgrade that is no name", "{path: '/v1/{lease}', capability: c, kind: duplex, upgrade: ['a, b']}", ".upgrade[0]"},
+		{"upgrade in other letters", "{path: '/v1/{lease}', capability: c, kind: duplex, upgrade: [WebSocket]}", ".upgrade[0]"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -276,7 +276,7 @@ func TestTheMetricsAreThoseOfTheDocuments(t *testing.T) {
 var unsupported = map[string]string{
 	"opa": "{services: {}}", "extauthz": "{address: \"127.0.0.1:1\"}", "forward_auth": "{address: \"127.0.0.1:1\"}",
 	"identity.jwt": "[{issuer: x}]", "identity.mtls": "{trust_domain: x}",
-	"policies.max_age": "1h", "upgrade": "",
+	"policies.max_age": "1h", "explain": "", "replay": "", "policy": "",
 }
 
 func TestWhatIsNotInThisVersionIsRefused(t *testing.T) {
@@ -285,7 +285,6 @@ func TestWhatIsNotInThisVersionIsRefused(t *testing.T) {
 	for _, key := range matches("`([a-z_.]+)`", section) {
 		value, known := unsupported[key]
 		switch {
-		case key == "websocket":
 		case !known:
 			t.Errorf("the README says that %s is refused, and nobody looked", key)
 		case value != "":
@@ -299,11 +298,6 @@ func TestWhatIsNotInThisVersionIsRefused(t *testing.T) {
 	for _, key := range matches(`\{"([a-z_.]+)", `, source) {
 		if !slices.ContainsFunc(matches("`([a-z_.]+)`", section), func(said string) bool { return key == said || strings.HasPrefix(key, said+".") }) {
 			t.Errorf("the README does not say that %s is refused", key)
-		}
-	}
-	for _, set := range []string{`routes=[{path: "/{lease}", capability: x, kind: duplex, upgrade: [tcp]}]`} {
-		if got := runWith(t, "", "check", "--set", set); got.code != exitNo || !strings.Contains(got.stderr, "not supported by this version") {
-			t.Errorf("%s: exit %d: %s", set, got.code, got.stderr)
 		}
 	}
 }
