@@ -47,6 +47,8 @@ func (a *admin) handler() http.Handler {
 		"GET /v1/records/{kind}/{id}":    a.getRecord,
 		"PUT /v1/records/{kind}/{id}":    a.putRecord,
 		"DELETE /v1/records/{kind}/{id}": a.deleteRecord,
+		"PUT /v1/records/control":        a.putRecord, // which is one, and needs no id
+		"DELETE /v1/records/control":     a.deleteRecord,
 		"GET /v1/channels":               a.listChannels,
 		"DELETE /v1/channels":            a.closeChannels,
 		"DELETE /v1/channels/{id}":       a.closeChannel,
@@ -107,8 +109,8 @@ func (a *admin) authorized(next http.Handler) http.Handler {
 // "control".
 func (a *admin) key(w http.ResponseWriter, r *http.Request) (snapshot.Key, bool) {
 	k := snapshot.Key{Kind: authz.Kind(r.PathValue("kind")), ID: r.PathValue("id")}
-	if k.Kind == authz.KindControl && k.ID == "control" {
-		k.ID = ""
+	if k.Kind == authz.KindControl && k.ID == "control" || k == (snapshot.Key{}) {
+		k = snapshot.ControlKey
 	}
 	if !k.Valid() {
 		writeError(w, http.StatusBadRequest, "there is no record of that kind and id")
@@ -127,6 +129,9 @@ func (a *admin) listRecords(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		writeError(w, http.StatusServiceUnavailable, "the store could not be asked", err.Error())
 		return
+	}
+	if kind == authz.KindControl && len(ids) > 0 {
+		ids = []string{"control"}
 	}
 	writeJSON(w, http.StatusOK, map[string]any{"kind": kind, "ids": ids})
 }

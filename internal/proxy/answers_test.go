@@ -4,6 +4,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
+	"sluice/internal/authz"
 	"sluice/internal/channel"
 	"strings"
 	"testing"
@@ -120,5 +122,45 @@ func TestACallersTraceGoesOnThroughAGatewayThatRecordsNone(t *testing.T) {
 	open(t, g.address, strings.Replace(websocketHead, "Upgrade: websocket", "Upgrade: websocket\r\nTraceparent: "+trace, 1))
 	if got := <-heard; got != trace {
 		t.Errorf("the worker heard %q", got)
+	}
+}
+
+// Who calls from behind trusted proxies is told by them, and by nobody else.
+func TestTheCallersAddressIsTheLastThatNoTrustedProxyVouchesFor(t *testing.T) {
+	trusted := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("10.0.0.0/8")}
+	for name, row := range map[string]struct {
+		trusted []netip.Prefix
+		said    []string
+		want    string
+	}{
+		"nobody is trusted":          {nil, []string{"192.0.2.1"}, "127.0.0.1"},
+		"nothing is said":            {trusted, nil, "127.0.0.1"},
+		"a caller":                   {trusted, []string{"192.0.2.1"}, "192.0.2.1"},
+		"a caller that says another": {trusted, []string{"198.51.100.7, 192.0.2.1"}, "192.0.2.1"},
+		"over two proxies":           {trusted, []string{"198.51.100.7, 192.0.2.1, 10.0.0.9"}, "192.0.2.1"},
+		"in two headers":             {trusted, []string{"198.51.100.7, 192.0.2.1", "10.0.0.9"}, "192.0.2.1"},
+		"only proxies":               {trusted, []string{"10.0.0.8, 10.0.0.9"}, "10.0.0.8"},
+		"an IPv4 address in IPv6":    {trusted, []string{"::ffff:192.0.2.1"}, "192.0.2.1"},
+		"an IPv6 address":            {trusted, []string{"2001:db8::1"}, "2001:db8::1"},
+		"with its port":              {trusted, []string{"[2001:db8::1]:443"}, "2001:db8::1"},
+		"what is no address":         {trusted, []string{"192.0.2.1, unknown"}, "127.0.0.1"},
+	} {
+		asked := make(chan string, 1)
+		g := startGateway(t, "127.0.0.1:1", func(s *Settings, _ *channel.Limits) { s.TrustedProxies = row.trusted })
+		g.decides.set(func(r *authz.Request) authz.Decision {
+			asked <- r.RemoteAddress
+			return authz.Deny(authz.CodeDuplexDenied, "TEST")
+		})
+		head := websocketHead
+		for _, said := range row.said {
+			head = strings.Replace(head, "Host:", "X-Forwarded-For: "+said+"\r\nHost:", 1)
+		}
+		if len(row.said) == 2 { // Replace put the second before the first
+			head = strings.Replace(head, "X-Forwarded-For: "+row.said[1]+"\r\nX-Forwarded-For: "+row.said[0], "X-Forwarded-For: "+row.said[0]+"\r\nX-Forwarded-For: "+row.said[1], 1)
+		}
+		dialRaw(t, g.address, head)
+		if got := <-asked; got != row.want {
+			t.Errorf("%s: got %s, want %s", name, got, row.want)
+		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"sluice/internal/authz"
 	"sluice/internal/channel"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/propagation"
@@ -32,6 +33,7 @@ type exchange struct {
 	grpc      bool   // the caller is to be answered as gRPC has it
 	trusted   bool   // the peer is a trusted proxy
 	peer      string // its address
+	client    string // the peer's or, when that is a trusted proxy, the caller's behind it
 	request   *authz.Request
 }
 
@@ -148,7 +150,7 @@ func (x *exchange) identify() *refusal {
 		ID: authz.NewID(), Phase: authz.Open, Kind: x.route.Kind,
 		LeaseID: x.lease, Capability: x.route.Capability, EnvironmentID: environment, Principal: principal,
 		Method: x.r.Method, Path: x.r.URL.Path, Host: x.r.Host, Protocol: x.protocol(),
-		Headers: x.proxy.identifier.Scrub(x.r.Header), RemoteAddress: x.peer,
+		Headers: x.proxy.identifier.Scrub(x.r.Header), RemoteAddress: x.client,
 	}
 	if !x.settings.rates.allow(x.callerKey()) {
 		refused := denied(x.proxy.authorizer.Refuse(x.request, authz.Busy(authz.ReasonCallerRate)))
@@ -161,7 +163,7 @@ func (x *exchange) callerKey() callerKey {
 	if p := x.request.Principal; p != nil {
 		return callerKey{tenant: p.TenantID, subject: p.Subject}
 	}
-	return callerKey{peer: x.peer}
+	return callerKey{peer: x.client}
 }
 
 func (x *exchange) environment() (string, *refusal) {
@@ -181,14 +183,41 @@ func (x *exchange) readPeer() {
 	if err != nil {
 		host = x.r.RemoteAddr
 	}
-	x.peer = host
+	x.peer, x.client = host, host
 	address, err := netip.ParseAddr(host)
 	if err != nil {
 		return
 	}
-	address = address.Unmap()
-	x.peer = address.String()
-	x.trusted = slices.ContainsFunc(x.settings.TrustedProxies, func(p netip.Prefix) bool { return p.Contains(address) })
+	x.peer = address.Unmap().String()
+	x.trusted, x.client = x.isTrusted(address), x.peer
+	if x.trusted {
+		x.client = x.behindProxies()
+	}
+}
+
+func (x *exchange) isTrusted(address netip.Addr) bool {
+	return slices.ContainsFunc(x.settings.TrustedProxies, func(p netip.Prefix) bool { return p.Contains(address.Unmap()) })
+}
+
+// behindProxies is the last address of X-Forwarded-For that is no trusted proxy:
+// each of them vouches for the one before it. What cannot be read ends that.
+func (x *exchange) behindProxies() string {
+	chain := strings.Split(strings.Join(x.r.Header["X-Forwarded-For"], ","), ",")
+	client := x.peer
+	for _, said := range slices.Backward(chain) {
+		said = strings.Trim(said, " \t")
+		address, err := netip.ParseAddr(said)
+		if withPort, portErr := netip.ParseAddrPort(said); portErr == nil {
+			address, err = withPort.Addr(), nil
+		}
+		if err != nil {
+			return client
+		}
+		if client = address.Unmap().String(); !x.isTrusted(address) {
+			return client
+		}
+	}
+	return client
 }
 
 func (x *exchange) protocol() string {

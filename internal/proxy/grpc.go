@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"encoding/base64"
+	"encoding/binary"
 	"errors"
 	"net/http"
 	"net/url"
@@ -138,4 +139,36 @@ func failGRPC(h http.Header, err error) {
 		}
 	}
 	setGRPCStatus(h, http.TrailerPrefix, code, "The sandbox worker ended the call.", "WORKER_BAD_GATEWAY", "", code == grpcUnavailable)
+}
+
+// grpcMessages follows the length-prefixed messages of one direction of a call.
+// The zero value follows none.
+type grpcMessages struct {
+	follows bool
+	head    [5]byte // a flag and the length
+	have    int     // of head
+	left    uint32  // of the message
+}
+
+func (x *exchange) messages() grpcMessages { return grpcMessages{follows: x.grpc} }
+
+// count adds what was passed, and the messages that ended in it, to flow.
+func (m *grpcMessages) count(flow *channel.Flow, p []byte) {
+	flow.Bytes.Add(int64(len(p)))
+	for m.follows && len(p) > 0 {
+		if m.have < len(m.head) {
+			n := copy(m.head[m.have:], p)
+			m.have, p = m.have+n, p[n:]
+			if m.have < len(m.head) {
+				return
+			}
+			m.left = binary.BigEndian.Uint32(m.head[1:])
+		}
+		n := min(uint64(m.left), uint64(len(p)))
+		m.left, p = m.left-uint32(n), p[n:]
+		if m.left == 0 {
+			m.have = 0
+			flow.Messages.Add(1)
+		}
+	}
 }

@@ -51,8 +51,9 @@ func (x *exchange) stream(ctx context.Context, ch *channel.Channel, d authz.Deci
 		x.proxy.opened(time.Since(x.started))
 	}
 
-	err := x.copyBody(answer, func(n int) {
-		ch.ToCaller.Bytes.Add(int64(n))
+	messages := x.messages()
+	err := x.copyBody(answer, func(p []byte) {
+		messages.count(&ch.ToCaller, p)
 		ch.Touch()
 	})
 	// The stream is over, and what ends it below is not to cut a connection
@@ -196,7 +197,7 @@ func (x *exchange) roundTrip(ctx context.Context, ch *channel.Channel, d authz.D
 		refused := x.deniedOrEnded(ch, admitted)
 		return nil, &refused
 	}
-	body := &callerBody{ReadCloser: x.r.Body, channel: ch}
+	body := &callerBody{ReadCloser: x.r.Body, channel: ch, messages: x.messages()}
 	watched := &watchedConn{Conn: worker, lost: func() { x.giveUpBody(body) }}
 	response, err := x.send(ctx, body, watched, d) //nolint:bodyclose // answer.close does
 	gone := watched.settle()
@@ -313,15 +314,16 @@ func (c *watchedConn) settle() bool {
 // callerBody counts what a caller sends to the worker.
 type callerBody struct {
 	io.ReadCloser
-	channel *channel.Channel
-	over    atomic.Bool // read to its end
-	broken  atomic.Bool // its framing is
+	channel  *channel.Channel
+	messages grpcMessages
+	over     atomic.Bool // read to its end
+	broken   atomic.Bool // its framing is
 }
 
 func (b *callerBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if n > 0 {
-		b.channel.ToWorker.Bytes.Add(int64(n))
+		b.messages.count(&b.channel.ToWorker, p[:n])
 		b.channel.Touch()
 	}
 	switch {
@@ -363,7 +365,7 @@ var errCaller = errors.New("writing to the caller")
 const answerBuffer = 16 << 10
 
 // copyBody forwards an answer's body, each piece at once.
-func (x *exchange) copyBody(a *answer, forwarded func(int)) error {
+func (x *exchange) copyBody(a *answer, forwarded func([]byte)) error {
 	if a.only {
 		return nil
 	}
@@ -376,7 +378,7 @@ func (x *exchange) copyBody(a *answer, forwarded func(int)) error {
 				return errors.Join(errCaller, err)
 			}
 			_ = controller.Flush()
-			forwarded(n)
+			forwarded(buf[:n])
 		}
 		switch {
 		case errors.Is(err, io.EOF):
