@@ -158,7 +158,7 @@ func (k *checker) config(flags configFlags) *Config {
 func configWarnings(cfg *Config) []ConfigFault {
 	var found []ConfigFault
 	warn := func(path, format string, args ...any) {
-		found = append(found, ConfigFault{Source: cfg.File, Path: path, Message: fmt.Sprintf(format, args...)})
+		found = append(found, cfg.fault(path, format, args...))
 	}
 	if dir := cfg.Store.File.Dir; cfg.Store.Type == "file" && !isDirectory(dir) {
 		warn("store.file.dir", "%s is not there yet, so there are no records", dir)
@@ -200,10 +200,7 @@ func logWarnings(log *slog.Logger, cfg *Config) {
 func (k *checker) routes(cfg *Config) {
 	for i, r := range cfg.Routes {
 		if len(k.capabilities) > 0 && !slices.Contains(k.capabilities, r.Capability) {
-			k.warning(ConfigFault{
-				Source: cfg.File, Path: index("routes", i) + ".capability",
-				Message: fmt.Sprintf("%s is not in the policies' table, so every request is refused", r.Capability),
-			})
+			k.warning(cfg.fault(index("routes", i)+".capability", "%s is not in the policies' table, so every request is refused", r.Capability))
 		}
 	}
 }

@@ -220,7 +220,7 @@ func (k *checker) files(cfg *Config) {
 
 func (k *checker) file(cfg *Config, path string, err error) {
 	if err != nil {
-		k.fault(ConfigFault{Source: cfg.File, Path: path, Message: err.Error()})
+		k.fault(cfg.fault(path, "%v", err))
 	}
 }
 

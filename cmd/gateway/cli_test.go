@@ -300,7 +300,7 @@ func TestCheckNamesEveryFaultWithItsPlace(t *testing.T) {
 		dir + `/records/lease.c.json:1:13: id: `,
 		dir + `/records/workers/w.json: stands in two files`,
 		dir + `/tokens.yaml:1:34: [0].sha256: is not 64 hexadecimal digits`,
-		dir + `/gateway.yaml: listen.tls: open ` + dir + `/c.pem: no such file`,
+		dir + `/gateway.yaml:4:38: listen.tls: open ` + dir + `/c.pem: no such file`,
 		`warning: ` + dir + `/records/lease/typo.json: is the file of no record`,
 		"6 faults\n",
 	} {
@@ -339,12 +339,12 @@ func TestCheckWarnsOfWhatIsProbablyNotMeant(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	for _, want := range []string{
-		"listen.address: is reachable from other machines without TLS",
-		"workers.link: static takes your word",
-		"workers.static[0].url: 10.0.0.1:80 is outside workers.allow",
-		"routes[0].capability: rootShell is not in the policies' table",
+		"--set listen.address: is reachable from other machines without TLS",
+		"--set workers.link: static takes your word",
+		"--set workers.static: workers.static[0].url: 10.0.0.1:80 is outside workers.allow",
+		"--set routes: routes[0].capability: rootShell is not in the policies' table",
 		"identity: no caller is known", "admin: there is neither token_file nor state_dir",
-		"store.file.dir: /nowhere/records is not there yet",
+		"--set store.file.dir: /nowhere/records is not there yet",
 	} {
 		if !strings.Contains(got.stderr, "warning: "+want) {
 			t.Errorf("%q is not in\n%s", want, got.stderr)
@@ -432,5 +432,28 @@ func TestATooLargeRecordIsRefusedAndNotCutOff(t *testing.T) {
 	got := runWith(t, strings.Repeat(" ", 256<<10)+`{"revision": 1}`, "records", "put", "control", "--set", "store.file.dir="+t.TempDir())
 	if got.code != exitNo || !strings.Contains(got.stderr, "standard input:") {
 		t.Errorf("got %+v", got)
+	}
+}
+
+func TestEveryFaultOfCheckHasItsPlace(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"gateway.yaml":      "store: {file: {dir: records}}\nidentity: {tokens_file: gone.yaml}\npolicies: {path: rules}\n",
+		"rules/a.rego":      "package sluice.custom\n\ndeny contains \"x\" if {\n\tinput.a\n",
+		"records/keep.json": "{}",
+	} {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := runWith(t, "", "check", "-c", filepath.Join(dir, "gateway.yaml"))
+	for _, want := range []string{"gateway.yaml:2:25: identity.tokens_file: ", "a.rego:5:1: rego_parse_error: "} {
+		if got.code != exitNo || !strings.Contains(got.stderr, want) {
+			t.Errorf("%q is not in %+v", want, got)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"sluice/internal/authz"
 	"time"
 )
@@ -30,6 +31,18 @@ type Config struct {
 	Telemetry   TelemetryConfig  `yaml:"telemetry"`
 
 	File string // where it was read from; "" for the embedded defaults
+
+	place func(path string) ConfigFault // of a value; nil: nobody knows
+}
+
+// fault is one of the value at path, at its place.
+func (c *Config) fault(path, format string, args ...any) ConfigFault {
+	f := ConfigFault{Source: c.File, Path: path}
+	if c.place != nil {
+		f = c.place(path)
+	}
+	f.Message = fmt.Sprintf(format, args...)
+	return f
 }
 
 // ListenConfig is the data plane's listener.

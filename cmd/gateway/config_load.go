@@ -67,7 +67,7 @@ func Load(path string, sets []string) (*Config, error) {
 	}
 	if len(l.faults) == 0 {
 		resolvePaths(reflect.ValueOf(l.config).Elem(), l.expander.dir)
-		l.config.File = path
+		l.config.File, l.config.place = path, l.place
 		l.judge()
 	}
 	if len(l.faults) > 0 {
@@ -130,14 +130,21 @@ func (l *loader) override(set string) {
 
 // wrong adds a fault of the value at path.
 func (l *loader) wrong(path, format string, args ...any) {
-	f := ConfigFault{Source: l.path, Path: path, Message: fmt.Sprintf(format, args...)}
+	f := l.place(path)
+	f.Message = fmt.Sprintf(format, args...)
+	l.faults = append(l.faults, f)
+}
+
+// place is where the value at path was set: a fault without its words.
+func (l *loader) place(path string) ConfigFault {
+	f := ConfigFault{Source: l.path, Path: path}
 	if set := l.overrideOf(path); set != "" {
 		f.Source = "--set " + set
 	} else {
 		at := l.at.Near(path)
 		f.Line, f.Column = at.Line, at.Column
 	}
-	l.faults = append(l.faults, f)
+	return f
 }
 
 // overrideOf returns the override that set the value at path, or "".

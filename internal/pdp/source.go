@@ -264,7 +264,8 @@ func placed(err error) error {
 		// One fault is one line, and its place stands in front.
 		what := fmt.Sprintf("%s: %s%s", e.Code, strings.Join(strings.Fields(e.Message), " "), wayOut(e.Message))
 		if e.Location != nil {
-			what = fmt.Sprintf("%s:%d:%d: %s", e.Location.File, e.Location.Row, e.Location.Col, what)
+			column := max(e.Location.Col, 1) // OPA gives the end of a file none
+			what = fmt.Sprintf("%s:%d:%d: %s", e.Location.File, e.Location.Row, column, what)
 		}
 		if !slices.ContainsFunc(errs, func(other error) bool { return other.Error() == what }) {
 			errs = append(errs, errors.New(what))
