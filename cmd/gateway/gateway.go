@@ -298,11 +298,10 @@ func (g *gateway) flush() error {
 
 // drain: readiness goes first, so that whoever sends callers here stops; then
 // what would open is refused; then the channels end, spread over what remains.
-// Plain requests have until a tenth of the time is left, which is for the
-// gateway's own end.
+// Plain requests have nine tenths of that; the rest is for the gateway's own end.
 func (g *gateway) drain(cut context.Context) {
 	limits := g.config.Channels
-	deadline, cancel := context.WithTimeout(cut, max(limits.DrainTimeout*9/10, limits.DrainDelay))
+	deadline, cancel := context.WithTimeout(cut, limits.DrainDelay+(limits.DrainTimeout-limits.DrainDelay)*9/10)
 	defer cancel()
 	g.log.Info("draining", "channels", g.register.Len())
 	g.health.draining.Store(true)

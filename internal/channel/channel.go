@@ -26,7 +26,8 @@ type Channel struct {
 	tenant   string // whose place it takes; a credential may move to another tenant
 	ending   atomic.Pointer[Ending]
 	active   atomic.Int64 // unix nanoseconds of the last forwarded byte
-	queued   atomic.Bool  // stands in the register's queue for a recheck
+	urgent   bool         // stands in the urgent line for a recheck; the queue's lock guards it
+	bulk     bool         // stands in the other
 	silent   atomic.Bool  // forwards nothing any more
 
 	mu        sync.Mutex

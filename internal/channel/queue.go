@@ -2,10 +2,10 @@ package channel
 
 import "sync"
 
-// queue holds the channels that wait for a recheck, each at most once, so it
-// is never longer than the register. Tenants take turns, so that one with many
-// channels does not delay another's revocation; and what changed for a few
-// goes before what changed for all.
+// queue holds the channels that wait for a recheck, each at most once in either
+// line, so it is never longer than twice the register. Tenants take turns, so that
+// one with many channels does not delay another's revocation; and what changed for
+// a few goes before what changed for all.
 type queue struct {
 	mu     sync.Mutex
 	urgent turns
@@ -26,24 +26,36 @@ func newQueue() *queue {
 	}
 }
 
+// put has c judged, on what stands in the store then. One that waits in bulk
+// may become urgent.
 func (q *queue) put(c *Channel, urgent bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if urgent {
+	switch {
+	case c.urgent:
+		return
+	case urgent:
+		c.urgent = true
 		q.urgent.put(c)
-	} else {
+	case c.bulk:
+		return
+	default:
+		c.bulk = true
 		q.bulk.put(c)
 	}
 	q.signal()
 }
 
-// next returns a channel that waits, or nil.
+// next returns a channel that waits, or nil. From here on a change has it wait
+// again, for its facts are not read yet.
 func (q *queue) next() *Channel {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	c := q.urgent.next()
-	if c == nil {
-		c = q.bulk.next()
+	if c != nil {
+		c.urgent = false
+	} else if c = q.bulk.next(); c != nil {
+		c.bulk = false
 	}
 	if len(q.urgent.order)+len(q.bulk.order) > 0 {
 		q.signal()

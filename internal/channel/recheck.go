@@ -95,9 +95,6 @@ func (r *Register) enqueue(c *Channel, since time.Time, urgent bool) {
 		c.overdue = time.AfterFunc(r.limits.Load().RevocationBound*overdueShare/100, func() { r.undecided(c, since) })
 	}
 	c.mu.Unlock()
-	if c.queued.Swap(true) {
-		return // it is judged on what stands in the store then
-	}
 	r.queue.put(c, urgent)
 }
 
@@ -139,7 +136,6 @@ func (r *Register) work(ctx context.Context) {
 
 // recheck is the second story's heart: the channel keeps its right, or ends.
 func (r *Register) recheck(ctx context.Context, c *Channel) {
-	c.queued.Store(false) // before the facts are read: a change from here on asks again
 	if c.Ending() != nil {
 		return
 	}

@@ -710,41 +710,47 @@ func TestPlainRequestsAreATenantsToo(t *testing.T) {
 }
 
 // What one change does to many leases is one sweep: a revocation that comes
-// meanwhile goes first.
+// meanwhile goes first, also of one of these leases.
 func TestARevocationGoesBeforeWhatConcernsMany(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := defaults()
-		l.MaxOpen, l.MaxPerTenant, l.RevocationBound = 1000, 1000, 10*time.Second
-		f := newFixture(l)
-		f.run(t)
-		var leases []string
-		var all []*Channel
-		for i := range 400 {
-			leases = append(leases, fmt.Sprint("lease-", i))
-			all = append(all, f.open(t, leases[i]))
-		}
-		var judged atomic.Int32
-		last := ""
-		f.policy.set(func(_ context.Context, req *authz.Request) authz.Decision {
-			time.Sleep(time.Millisecond)
-			if n := judged.Add(1); req.LeaseID == "lease-399" && last == "" {
-				last = fmt.Sprint(n)
-			}
-			return f.allow()
+	for name, concerned := range map[string]int{"of another lease": 399, "of one of them": 400} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { revokedAmongMany(t, concerned) })
 		})
-		f.LeaseChanged(leases[:399]...)
-		time.Sleep(5 * time.Millisecond)
-		f.LeaseChanged("lease-399")
-		synctest.Wait()
-		time.Sleep(time.Second)
-		if judged.Load() != 400 || len(last) > 2 {
-			t.Errorf("of %d rechecks it was number %s", judged.Load(), last)
+	}
+}
+
+func revokedAmongMany(t *testing.T, concerned int) {
+	l := defaults()
+	l.MaxOpen, l.MaxPerTenant, l.RevocationBound = 1000, 1000, 10*time.Second
+	f := newFixture(l)
+	f.run(t)
+	var leases []string
+	var all []*Channel
+	for i := range 400 {
+		leases = append(leases, fmt.Sprint("lease-", i))
+		all = append(all, f.open(t, leases[i]))
+	}
+	var judged, place atomic.Int32
+	f.policy.set(func(_ context.Context, req *authz.Request) authz.Decision {
+		time.Sleep(time.Millisecond)
+		if n := judged.Add(1); req.LeaseID == "lease-399" {
+			place.CompareAndSwap(0, n)
 		}
-		for _, c := range all {
-			c.End(EndOperator)
-			c.Done()
-		}
+		return f.allow()
 	})
+	f.LeaseChanged(leases[:concerned]...)
+	time.Sleep(5 * time.Millisecond)
+	f.LeaseChanged("lease-399")
+	f.LeaseChanged("lease-399")
+	time.Sleep(time.Second)
+	// Where it waited in bulk it is judged once more when that comes to it.
+	if n := judged.Load(); n < 400 || n > 402 || place.Load() > 99 {
+		t.Errorf("of %d rechecks it was number %d", n, place.Load())
+	}
+	for _, c := range all {
+		c.End(EndOperator)
+		c.Done()
+	}
 }
 
 func TestTheFirstEndingWins(t *testing.T) {

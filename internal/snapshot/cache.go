@@ -179,7 +179,8 @@ func or[T comparable](v, otherwise T) T {
 // allocates nothing and asks nobody. Else it waits for a
 // read that it shares with everyone who asks for the same records: at most
 // 80ms where a snapshot is held that still may decide by its age, at most
-// 450ms where none is.
+// 450ms where none is, and as long as ctx has where what is held is known to have
+// changed and ctx has a deadline.
 func (c *Cache) Snapshot(ctx context.Context, leaseID string) authz.View {
 	if view, ok := c.hit(leaseID); ok {
 		return view

@@ -1,6 +1,8 @@
 package snapshot
 
 import (
+	"context"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -50,6 +52,83 @@ func TestAChangeAmongChangesWithoutEndIsSeen(t *testing.T) {
 			t.Errorf("only %d changes", n)
 		}
 	})
+}
+
+// The same of two records of a lease, each with a read of its own under way all
+// the time: no read of one ends while nothing is told of the other.
+func TestAChangeAmongChangesOfSeveralRecordsIsSeen(t *testing.T) {
+	bubble(t, Options{MaxAge: 5 * time.Second}, func(t *testing.T, c *Cache, m *memoryStore, told func() string) {
+		see(c)
+		c.Retain("lease-1")
+		told()
+		const read = 20 * time.Millisecond
+		stop := time.Now().Add(10 * time.Second)
+		m.before = func(keys []Key) {
+			time.Sleep(read / 2)
+			if time.Now().Before(stop) {
+				for _, k := range keys {
+					if k == leaseKey || k == envKey {
+						m.feed.Changed(k) // written, and the same
+					}
+				}
+				m.feed.Confirm(time.Now())
+			}
+			time.Sleep(read / 2)
+		}
+		m.feed.Changed(leaseKey)
+		time.Sleep(read / 4)
+		m.feed.Changed(envKey)
+		time.Sleep(10 * read)
+		if calls, _ := m.counted(); calls < 10 {
+			t.Errorf("only %d reads", calls)
+		}
+		told()
+		began := time.Now()
+		m.put(ControlKey, `{"duplexEnabled":false,"revision":99}`)
+		for told() == "" && time.Since(began) < 20*time.Second {
+			time.Sleep(time.Millisecond)
+		}
+		if took := time.Since(began); took > 5*read {
+			t.Errorf("the kill switch was told of after %s", took)
+		}
+		if v := see(c); !v.Fresh || v.Snapshot.Control.DuplexEnabled {
+			t.Errorf("a request was told fresh %v, %+v: %v", v.Fresh, v.Snapshot, v.Err)
+		}
+	})
+}
+
+// Some writes in a row, while reads take their time: a recheck, which has a time
+// of its own, is told what stands there and not that nothing is known.
+func TestAFewWritesInARowLeaveNoRecheckWithoutAnAnswer(t *testing.T) {
+	for _, read := range []time.Duration{41, 45, 60, 90} {
+		bubble(t, Options{MaxAge: 5 * time.Second}, func(t *testing.T, c *Cache, m *memoryStore, told func() string) {
+			see(c)
+			c.Retain("lease-1")
+			told()
+			m.delay = read * time.Millisecond
+			go func() {
+				for i := range 40 {
+					m.put(pluginKey, strings.Replace(goodPlugin, `"revision":`, fmt.Sprintf(`"revision":%d`, i+1), 1))
+					time.Sleep(25 * time.Millisecond)
+				}
+			}()
+			rechecks := 0
+			for began := time.Now(); time.Since(began) < 2*time.Second; time.Sleep(time.Millisecond) {
+				if told() == "" {
+					continue
+				}
+				rechecks++
+				ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+				if v := c.Snapshot(ctx, "lease-1"); !v.Fresh {
+					t.Errorf("reads of %dms: a recheck is told %v", read, v.Err)
+				}
+				cancel()
+			}
+			if rechecks < 2 {
+				t.Errorf("%d rechecks", rechecks)
+			}
+		})
+	}
 }
 
 // A request that comes when a change was told is not answered by a read that was

@@ -42,7 +42,7 @@ type value struct {
 	readAt    time.Duration
 	expires   time.Duration // 0: never
 	dead      atomic.Bool   // told to have changed, or read again since
-	passing   bool          // dead from the start: joined once, for those who wait
+	passing   bool          // dead from the start: a change was told before it was there
 }
 
 func (v *value) expired(now time.Duration) bool { return v.expires != 0 && now >= v.expires }
@@ -100,10 +100,19 @@ func (c *Cache) current(e *entry, now time.Duration) *value {
 		return nil
 	case v.fixed:
 		return v
-	case v.epoch != c.epoch.Load() || v.dead.Load() && !v.passing || v.expired(now):
+	case v.epoch != c.epoch.Load() || v.dead.Load() || v.expired(now):
 		return nil
 	}
 	return v
+}
+
+// latest returns what was read last in this epoch: the current value or, until
+// the next read of e is there, a passing one.
+func (c *Cache) latest(e *entry, now time.Duration) *value {
+	if v := e.value; v != nil && v.passing && v.epoch == c.epoch.Load() && !v.expired(now) {
+		return v
+	}
+	return c.current(e, now)
 }
 
 // drop forgets an entry that nobody rests on, but for its mark.

@@ -6,15 +6,20 @@ import (
 	"time"
 )
 
-// settle joins h from what is read already, and has the rest read. It reports
-// whether h is joined now. The lease's ids are followed only where they are
-// ids, so that no text of a record becomes another key.
+// settle joins h from what is current, and has the rest read. It reports
+// whether h is joined now.
 func (c *Cache) settle(h *held) bool {
+	return c.joinBy(h, c.current)
+}
+
+// joinBy joins h from the values that have returns. The lease's ids are followed
+// only where they are ids, so that no text of a record becomes another key.
+func (c *Cache) joinBy(h *held, have func(*entry, time.Duration) *value) bool {
 	now := c.now()
 	var use [roles]*entry
 	use[roleLease] = c.entry(Key{authz.KindLease, h.id})
 	use[roleControl] = c.entry(ControlKey)
-	if v := c.current(use[roleLease], now); v != nil && v.record != nil {
+	if v := have(use[roleLease], now); v != nil && v.record != nil {
 		c.follow(v.record, &use)
 	}
 	var values [roles]*value
@@ -24,7 +29,7 @@ func (c *Cache) settle(h *held) bool {
 		if e == nil {
 			continue
 		}
-		values[role] = c.current(e, now)
+		values[role] = have(e, now)
 		complete = complete && values[role] != nil
 		deps = append(deps, e)
 	}

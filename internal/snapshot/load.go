@@ -66,9 +66,9 @@ func (c *Cache) read(ctx context.Context, batch []*entry) (values []Value, err e
 // finish takes what was read. What was read in an epoch that is over may have
 // changed untold: it is not kept. A record of which something was told between
 // the sending and the answer may be the one from before that change: it is joined
-// for those who came before it was sent, and read again. (Were it dropped, a
-// record that is written as often as a read takes would never be read, nor a
-// revocation in it be seen.)
+// for those who came before it was sent, until the next read of it is there.
+// (Were it dropped, a record that is written as often as a read takes would never
+// be read, nor a revocation in it be seen.)
 func (c *Cache) finish(batch []*entry, ep *epoch, issued time.Duration, values []Value, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -93,13 +93,12 @@ func (c *Cache) finish(batch []*entry, ep *epoch, issued time.Duration, values [
 	}
 	for _, e := range accepted { // which are loading still: none is to be read again for another
 		for h := range e.active {
-			c.settle(h)
+			c.joinBy(h, c.latest)
 		}
 	}
 	now := c.now()
 	for _, e := range accepted {
 		e.loading = false
-		e.value.passing = false
 		if c.current(e, now) == nil {
 			c.wantActive(e)
 		}

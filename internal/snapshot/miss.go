@@ -18,7 +18,7 @@ func (c *Cache) miss(ctx context.Context, id string) authz.View {
 	if !ValidID(id) {
 		return authz.View{Err: errNoID}
 	}
-	timer := time.NewTimer(c.patience(id))
+	timer := time.NewTimer(c.patience(ctx, id))
 	defer timer.Stop()
 	for arrived := c.now(); ; {
 		h, w, err := c.await(id)
@@ -38,14 +38,20 @@ func (c *Cache) miss(ctx context.Context, id string) authz.View {
 	}
 }
 
-// patience is how long a request may wait for the store.
-func (c *Cache) patience(id string) time.Duration {
+// patience is how long somebody may wait for the store. Who has a time of their
+// own, as rechecks have, may take it for what is known to have changed: there is
+// no other answer.
+func (c *Cache) patience(ctx context.Context, id string) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if h := c.index.get(id); h != nil && h.last() != nil {
-		return waitHeld
+	h := c.index.get(id)
+	if h == nil || h.last() == nil {
+		return waitUnseen
 	}
-	return waitUnseen
+	if until, ok := ctx.Deadline(); ok && !h.unchanged(c.now()) {
+		return max(time.Until(until), waitHeld)
+	}
+	return waitHeld
 }
 
 // over waits until w has ended. What was joined may be of no use, and a record

@@ -61,6 +61,9 @@ func (s *RedisStore) excessRights(ctx context.Context, address string) (may []st
 			ask = append(ask, places.Replace(word))
 		}
 		answer, err := client.Do(ctx, ask...).Text()
+		if err != nil && strings.HasPrefix(err.Error(), "ERR Command") {
+			continue // one that this server does not have, or calls otherwise
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -142,6 +142,24 @@ func TestTheUserOfARedisWithoutUsersIsWarnedOf(t *testing.T) {
 	}
 }
 
+// What a server does not have, its user may not do; the rest is asked all the
+// same.
+func TestACommandThatAServerCallsOtherwiseIsNoAnswerForTheRest(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, "--rename-command", "CONFIG", "", "--rename-command", "FLUSHALL", "wipe")
+	var log bytes.Buffer
+	store, err := NewRedisStore(RedisOptions{Addresses: []string{server.Addr}, KeyPrefix: "sluice:", Log: logTo(&log)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	settled := store.checkRights(t.Context(), server.Addr)
+	got := rightsLines(log.Bytes())
+	if !settled || len(got) != 1 || !strings.HasPrefix(got[0].May, "SET, ") || strings.Contains(got[0].May, "CONFIG") || !strings.Contains(got[0].May, "prefix") {
+		t.Errorf("settled %v: %v", settled, got)
+	}
+}
+
 // A user that may not ask is not asked again, however often the connection is
 // lost; a server that does not answer is.
 func TestRightsAreAskedForUntilThereIsAnAnswer(t *testing.T) {
