@@ -40,7 +40,7 @@ func TestTheCompleteExampleIsExactlyTheDefaults(t *testing.T) {
 	}
 	want := defaultConfig()
 	want.Store.File.Dir = filepath.Join(filepath.Dir(got.File), "records")
-	opts := cmp.Options{cmpopts.EquateEmpty(), cmpopts.IgnoreFields(Config{}, "File")}
+	opts := cmp.Options{cmpopts.EquateEmpty(), cmpopts.IgnoreFields(Config{}, "File"), cmpopts.IgnoreUnexported(Config{})}
 	if diff := cmp.Diff(want, got, opts); diff != "" {
 		t.Error(diff)
 	}
@@ -71,7 +71,7 @@ func TestWithoutAFileTheDefaultsHold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(defaultConfig(), got, cmpopts.EquateEmpty()); diff != "" {
+	if diff := cmp.Diff(defaultConfig(), got, cmpopts.EquateEmpty(), cmpopts.IgnoreUnexported(Config{})); diff != "" {
 		t.Error(diff)
 	}
 	for _, path := range []string{"", "# nothing\n", "---\n", "listen:\nroutes: ~\n"} {
