@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -56,9 +55,6 @@ func (c *evalCommand) Run(a *app) error {
 	lines.Buffer(nil, maxCase)
 	noCase := false
 	for lines.Scan() {
-		if len(bytes.TrimSpace(lines.Bytes())) == 0 {
-			continue
-		}
 		answer, ok := c.answer(a.ctx, engine, lines.Bytes(), cfg.Policies.ExtraFields)
 		noCase = noCase || !ok
 		if err := writeLine(out, answer); err != nil {

@@ -292,13 +292,13 @@ func TestEvalAnswersEveryCase(t *testing.T) {
 
 func TestEvalSaysWhatIsNoCase(t *testing.T) {
 	var out, errs bytes.Buffer
-	in := strings.NewReader("[]\n{}\nnonsense\n{\"request\": {}}\n")
+	in := strings.NewReader("[]\n{}\n\nnonsense\n{\"request\": {}}\n") // also a line with nothing on it
 	if code := run(t.Context(), []string{"eval"}, in, &out, &errs); code != 1 {
 		t.Errorf("exits with %d: %s", code, errs.Bytes())
 	}
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	for i, want := range []string{`{"error":`, `{"error":`, `{"error":`, `"UNAUTHENTICATED"`} {
-		if len(lines) != 4 || !strings.Contains(lines[i], want) {
+	for i, want := range []string{`{"error":`, `{"error":`, `{"error":`, `{"error":`, `"UNAUTHENTICATED"`} {
+		if len(lines) != 5 || !strings.Contains(lines[i], want) {
 			t.Fatalf("answered %v", lines)
 		}
 	}
