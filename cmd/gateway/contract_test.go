@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"sluice/internal/worker/sample"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ func TestATermWaitsForTheRequestsThatAreUnderWay(t *testing.T) {
 	s := newScene(t)
 	rest := sample.New(sample.Document{ID: "wrk-a", PluginID: "plg-a", Status: "running", Generation: "g1", SupportedMethods: sample.AllMethods})
 	begun, finish := make(chan string, 1), make(chan struct{})
+	done := sync.OnceFunc(func() { close(finish) })
 	worker := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {
 			rest.ServeHTTP(w, r)
@@ -29,6 +31,7 @@ func TestATermWaitsForTheRequestsThatAreUnderWay(t *testing.T) {
 		_, _ = io.WriteString(w, "done")
 	}))
 	t.Cleanup(worker.Close)
+	t.Cleanup(done) // or the worker would not close
 	s.put("worker", "wrk-a", `{"id": "wrk-a", "pluginId": "plg-a", "url": "`+worker.URL+`", "revision": 2}`)
 	s.lease("lease-1", fields{"capabilities": fields{"independentControlCommands": true, "duplexCommandStream": true}, "revision": 2})
 	s.start(`channels: {drain_delay: 100ms, drain_timeout: 20s}`)
@@ -42,9 +45,15 @@ func TestATermWaitsForTheRequestsThatAreUnderWay(t *testing.T) {
 	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	s.eventually("new requests are refused", func() bool { return s.get("alice", "/v1/leases/lease-1/capabilities").StatusCode == 503 })
+	s.eventually("new channels are refused", func() bool {
+		conn, answer, err := s.connect("alice", "lease-1")
+		if err == nil {
+			conn.CloseNow()
+		}
+		return answer != nil && answer.StatusCode == 503
+	})
 	time.Sleep(time.Second)
-	close(finish)
+	done()
 	if got := <-answered; got != "200 OK done" {
 		t.Errorf("answered %s", got)
 	}

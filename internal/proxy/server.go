@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -93,7 +94,7 @@ func (s *Server) Serve(l net.Listener) error {
 		return l.Close()
 	}
 	for _, server := range []*http.Server{s.http, s.late} {
-		if err := server.Serve(s.guarded(kept)); !errors.Is(err, http.ErrServerClosed) {
+		if err := server.Serve(s.guarded(kept)); !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, errHandedOver) {
 			return fmt.Errorf("serve the data plane: %w", err)
 		}
 		if !s.reopen() {
@@ -127,8 +128,29 @@ func (s *Server) reopen() bool {
 
 // Drain has HTTP/2 connections hear GOAWAY and idle ones closed, and returns
 // when nothing is under way on those that were there, or ctx is done.
-// Channels are the register's to end. Callers who come now are still answered.
-func (s *Server) Drain(ctx context.Context) error { return s.http.Shutdown(ctx) }
+// Channels are the register's to end. Callers who come now are still answered:
+// net/http hangs up on a request that it reads just when it begins to shut down,
+// so connections are given to the late server some time before.
+func (s *Server) Drain(ctx context.Context) error {
+	s.handOver()
+	select {
+	case <-ctx.Done():
+	case <-time.After(handOverTime):
+	}
+	return s.http.Shutdown(ctx)
+}
+
+// handOverTime is how long a caller who came last has to send its request.
+const handOverTime = 250 * time.Millisecond
+
+func (s *Server) handOver() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.listener != nil {
+		s.listener.handedOver.Store(true)
+		_ = s.listener.Close()
+	}
+}
 
 // Close ends every connection at once.
 func (s *Server) Close() error {
@@ -152,12 +174,28 @@ func ignoreClosed(err error) error {
 
 // keptListener is not closed by the server that gives it up: the next one
 // goes on with it.
-type keptListener struct{ net.Listener }
+type keptListener struct {
+	net.Listener
+	handedOver atomic.Bool // to the next one
+}
+
+var errHandedOver = errors.New("the listener is another server's now")
+
+func (k *keptListener) Accept() (net.Conn, error) {
+	c, err := k.Listener.Accept()
+	if err != nil && k.handedOver.Load() {
+		return nil, errHandedOver // which ends Serve at once
+	}
+	return c, err
+}
 
 // Close ends an Accept that waits.
 func (k *keptListener) Close() error { return k.setDeadline(time.Unix(1, 0)) }
 
-func (k *keptListener) wake() error { return k.setDeadline(time.Time{}) }
+func (k *keptListener) wake() error {
+	k.handedOver.Store(false)
+	return k.setDeadline(time.Time{})
+}
 
 func (k *keptListener) setDeadline(t time.Time) error {
 	d, ok := k.Listener.(interface{ SetDeadline(time.Time) error })
