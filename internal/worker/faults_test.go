@@ -232,6 +232,45 @@ func askAFailingWorker(t *testing.T, mode worker.Mode) {
 	}
 }
 
+func TestAFailureIsNoAnswerToWhoCameLater(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []worker.Mode{worker.Watch, worker.Probe, worker.Auto} {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			asked, fail := make(chan struct{}), make(chan struct{})
+			var questions atomic.Int32
+			w := serveHandler(t, func(w http.ResponseWriter, r *http.Request) {
+				if questions.Add(1) == 1 {
+					close(asked)
+					<-fail
+					w.WriteHeader(http.StatusServiceUnavailable)
+					return
+				}
+				w.Header().Set("Content-Type", r.Header.Get("Accept"))
+				_, _ = io.WriteString(w, good+"\n")
+				_ = http.NewResponseController(w).Flush()
+				if mode != worker.Probe {
+					<-r.Context().Done()
+				}
+			})
+			s := start(t, worker.Options{Mode: mode})
+			first := make(chan error, 1)
+			go func() {
+				_, err := s.Ask(t.Context(), open(), w)
+				first <- err
+			}()
+			<-asked
+			time.AfterFunc(50*time.Millisecond, func() { close(fail) })
+			if live, err := s.Ask(t.Context(), open(), w); live == nil {
+				t.Errorf("who came while the worker was about to fail: %v", err)
+			}
+			if err := <-first; err == nil {
+				t.Error("who asked first was not told of the failure")
+			}
+		})
+	}
+}
+
 func TestAFlappingLinkIsNotHammeredAndKeepsItsChannels(t *testing.T) {
 	t.Parallel()
 	var streams atomic.Int32

@@ -45,7 +45,8 @@ type link struct {
 	noStream time.Time // auto: only probes until then
 
 	streaming bool      // the stream's goroutine is there
-	opening   *question // the stream that is being opened, or is to be
+	attempt   *question // the stream that is being opened, for those who came before that began
+	opening   *question // the stream, for those who came later
 
 	next    *question // the probe that has not been sent yet
 	probers int       // goroutines that send probes
@@ -108,7 +109,7 @@ func (l *link) join(now time.Time) *question {
 func (l *link) kept() bool { return l.owner.held > 0 && l.owner.url == l.url }
 
 func (l *link) idle(now time.Time) bool {
-	busy := l.opening != nil || l.next != nil || l.probers > 0
+	busy := l.attempt != nil || l.opening != nil || l.next != nil || l.probers > 0
 	return !busy && !l.kept() && now.Sub(l.used) >= l.hub.o.Idle
 }
 

@@ -93,7 +93,7 @@ func (l *link) state() State {
 		return StateLost
 	case l.doc != nil:
 		return StateProbed
-	case l.opening != nil || l.next != nil || l.probers > 0:
+	case l.attempt != nil || l.opening != nil || l.next != nil || l.probers > 0:
 		return StateAsking
 	case l.err != nil:
 		return StateDown

@@ -7,9 +7,11 @@ import (
 	"time"
 )
 
-// joinStream waits for the stream that is being opened, or has one opened.
-// Any of them will do: a document that comes over it is of the time at which
-// it comes.
+// joinStream waits for a document over the stream, and has one opened when
+// none is being opened. A document that comes over a stream is of the time at
+// which it comes and serves everybody. A failure is the answer of those only
+// who came before the attempt began: the worker may be well by now, so the
+// others wait for the next one.
 func (l *link) joinStream() *question {
 	if l.opening != nil {
 		return l.opening
@@ -31,8 +33,17 @@ func (l *link) startStream() {
 		l.keepStream(ctx, cancel)
 	})
 	if !l.streaming {
-		l.opening.answer(nil, errNotRunning)
-		l.opening = nil
+		l.answerStream(nil, errNotRunning)
+	}
+}
+
+// answerStream answers everybody who waits for the stream.
+func (l *link) answerStream(live *authz.Live, err error) {
+	for _, q := range []**question{&l.attempt, &l.opening} {
+		if *q != nil {
+			(*q).answer(live, err)
+			*q = nil
+		}
 	}
 }
 
@@ -43,6 +54,7 @@ func (l *link) keepStream(ctx context.Context, cancel func()) {
 	l.end = cancel
 	l.hub.mu.Unlock()
 	for l.wanted(ctx) {
+		l.attemptBegins()
 		began := time.Now()
 		err := l.hub.watch(ctx, l.target, l.streamed)
 		l.streamEnded(ctx, err, time.Since(began))
@@ -80,11 +92,16 @@ func (l *link) due(ctx context.Context) (time.Time, bool) {
 		return l.failed.Add(l.pause()), true
 	}
 	l.streaming = false
-	if l.opening != nil {
-		l.opening.answer(nil, errNotRunning)
-		l.opening = nil
-	}
+	l.answerStream(nil, errNotRunning)
 	return time.Time{}, false
+}
+
+// attemptBegins parts those who came before this attempt from those who come
+// while it is under way.
+func (l *link) attemptBegins() {
+	l.hub.mu.Lock()
+	defer l.hub.mu.Unlock()
+	l.attempt, l.opening = l.opening, nil
 }
 
 // streamed takes one document of the stream.
@@ -93,10 +110,7 @@ func (l *link) streamed(live *authz.Live) {
 	first := !l.up
 	changed := l.take(live, time.Now())
 	l.up = true
-	if l.opening != nil {
-		l.opening.answer(l.doc, nil)
-		l.opening = nil
-	}
+	l.answerStream(l.doc, nil)
 	l.hub.mu.Unlock()
 	if first {
 		l.hub.o.Log.Debug("worker link is up", "worker", l.id, "generation", live.Generation)
@@ -122,12 +136,13 @@ func (l *link) streamEnded(ctx context.Context, err error, lasted time.Duration)
 	}
 	if errors.Is(err, errNoStream) && l.hub.o.Mode == Auto {
 		l.probeInstead(now)
+		l.answerStream(nil, err)
 	} else {
 		gone = l.fail(err, now)
-	}
-	if l.opening != nil {
-		l.opening.answer(nil, err)
-		l.opening = nil
+		if l.attempt != nil {
+			l.attempt.answer(nil, err)
+			l.attempt = nil
+		}
 	}
 	l.hub.mu.Unlock()
 	if ctx.Err() != nil {
