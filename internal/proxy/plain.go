@@ -29,7 +29,7 @@ func (x *exchange) stream(ctx context.Context, ch *channel.Channel, d authz.Deci
 	answer, refused := x.roundTrip(ctx, ch, d, func(admitted authz.Decision) bool {
 		return admitted.Allow && ch.Commit(admitted, cut.now, nil)
 	})
-	if refused == nil && !cut.of(answer.Body) {
+	if refused == nil && !cut.answered() {
 		answer.close()
 		told := ended(ch.Ending())
 		refused = &told
@@ -103,7 +103,7 @@ func (x *exchange) breakOff(err error) {
 // inside the grace, so that no caller is left without either. A gRPC caller
 // gets the grace to take its trailers.
 type streamCut struct {
-	cancel     context.CancelFunc
+	cancel     context.CancelFunc // hangs up on the worker
 	controller *http.ResponseController
 	grace      time.Duration
 	grpc       bool
@@ -112,17 +112,16 @@ type streamCut struct {
 	mu       sync.Mutex
 	cut      bool
 	finished bool
-	body     io.Closer // the worker's answer, once it is there
-	head     bool      // is out
+	answer   bool // of the worker's is there
+	head     bool // is out
 }
 
-// of names the answer that is to be stopped, and is false when the stream was
-// cut before. Ending the request's context is not enough: HTTP/2's client does
-// not see that while it waits for more of the caller's body.
-func (s *streamCut) of(body io.Closer) bool {
+// answered says that there is an answer, and is false when the stream was cut
+// before.
+func (s *streamCut) answered() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.body = body
+	s.answer = true
 	return !s.cut
 }
 
@@ -150,8 +149,7 @@ func (s *streamCut) now() {
 		// one and sends none would hold the stream.
 		_ = s.controller.SetReadDeadline(time.Unix(1, 0))
 	}
-	if s.body != nil {
-		_ = s.body.Close() // the context is over: it does not wait
+	if s.answer {
 		s.freeLocked()
 	}
 }
@@ -175,25 +173,34 @@ func (s *streamCut) over() {
 type answer struct {
 	*http.Response
 	only   bool // nothing but a head (gRPC: trailers only); it must end with it
-	worker io.Closer
+	hangUp func()
 }
 
+// close hangs up on the worker first: closing the body of an HTTP/2 answer
+// waits for a write that a worker which does not read holds up.
 func (a *answer) close() {
+	a.hangUp()
 	_ = a.Body.Close()
-	_ = a.worker.Close()
 }
 
 // roundTrip dials the worker, has the request admitted, and only then writes
-// its head. The connection serves this one request.
+// its head. The connection serves this one request, and ends with ctx: HTTP/2's
+// client sees the end of a context neither while it waits for more of the
+// caller's body nor while it reads an answer behind a write that is stuck.
 func (x *exchange) roundTrip(ctx context.Context, ch *channel.Channel, d authz.Decision, commit func(authz.Decision) bool) (*answer, *refusal) {
 	worker, err := x.dial(ctx, d)
 	if err != nil {
 		refused := x.workerRefusal(ch, err)
 		return nil, &refused
 	}
+	unwatch := context.AfterFunc(ctx, func() { hangUp(worker) })
+	end := func() {
+		unwatch()
+		hangUp(worker)
+	}
 	admitted := x.admit(ctx, ch, d)
 	if !commit(admitted) {
-		_ = worker.Close()
+		end()
 		refused := x.deniedOrEnded(ch, admitted)
 		return nil, &refused
 	}
@@ -202,7 +209,7 @@ func (x *exchange) roundTrip(ctx context.Context, ch *channel.Channel, d authz.D
 	response, err := x.send(ctx, body, watched, d) //nolint:bodyclose // answer.close does
 	gone := watched.settle()
 	if err != nil {
-		_ = worker.Close()
+		end()
 		refused := x.workerRefusal(ch, err)
 		switch {
 		case ch.Ending() != nil:
@@ -216,7 +223,7 @@ func (x *exchange) roundTrip(ctx context.Context, ch *channel.Channel, d authz.D
 	if gone { // with an answer: the caller's connection is as it was
 		_ = http.NewResponseController(x.w).SetReadDeadline(time.Time{})
 	}
-	a := &answer{Response: response, only: x.grpc && response.Body == http.NoBody, worker: worker}
+	a := &answer{Response: response, only: x.grpc && response.Body == http.NoBody, hangUp: end}
 	if refused := x.checkGeneration(response.Header, d); refused != nil {
 		a.close()
 		return nil, refused
@@ -333,6 +340,14 @@ func (b *callerBody) Read(p []byte) (int, error) {
 		b.broken.Store(true)
 	}
 	return n, err
+}
+
+// hangUp closes a connection without a word that a peer could hold up.
+func hangUp(c net.Conn) {
+	if secured, ok := c.(*tls.Conn); ok {
+		c = secured.NetConn()
+	}
+	_ = c.Close()
 }
 
 func speaksHTTP2(c net.Conn) bool {
