@@ -65,10 +65,10 @@ func (t tracedFacts) Snapshot(ctx context.Context, leaseID string) authz.View {
 }
 
 // Class is the policy's own.
-func (t tracedPolicy) Class(req *authz.Request) (string, bool) {
+func (t tracedPolicy) Class(req *authz.Request) (any, bool) {
 	classes, ok := t.Policy.(authz.Classes)
 	if !ok {
-		return "", false
+		return nil, false
 	}
 	return classes.Class(req)
 }

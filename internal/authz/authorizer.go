@@ -50,11 +50,11 @@ type Policy interface {
 	Decide(ctx context.Context, q *Question) Decision
 }
 
-// Classes is what a Policy may offer besides: it names what the policy can see
-// of a request, apart from what Kinship holds. It is false when every request
-// is its own.
+// Classes is what a Policy may offer besides: a comparable value that stands for
+// the policy of now and what it can see of a request, apart from what Kinship
+// holds. It is false when every request is its own.
 type Classes interface {
-	Class(req *Request) (string, bool)
+	Class(req *Request) (any, bool)
 }
 
 // Recorder takes every decision, before anyone acts on it. It must not block.
@@ -235,7 +235,7 @@ type Kinship struct {
 	capability  Capability
 	environment string
 	channel     ChannelFacts // but for its id and time
-	class       string
+	class       any
 }
 
 // Kin returns the kinship of a recheck on the facts of now, without deciding

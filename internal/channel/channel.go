@@ -38,7 +38,7 @@ type Channel struct {
 	request   authz.Request
 	decision  authz.Decision // the last one
 	sweep     *sweep         // the change of everything that asks for a recheck; nil: a change of its own
-	since     time.Time      // when the change that asks for a recheck was noticed
+	since     *time.Time     // when the first change was noticed that no recheck has been begun for; the zero time: there is none
 	rechecked time.Time
 	timer     *time.Timer
 	asks      uint64      // rechecks asked for
@@ -230,9 +230,10 @@ func (c *Channel) info() Info {
 type asked struct {
 	request authz.Request
 	last    authz.Decision
-	since   time.Time // when the change was noticed
-	sweep   *sweep    // that it is part of; nil: none
-	number  uint64    // of the asks so far
+	since   time.Time  // when the change was noticed
+	next    *time.Time // when the first one after it was
+	sweep   *sweep     // that it is part of; nil: none
+	number  uint64     // of the asks so far
 }
 
 // question is the channel's request as a recheck asks it.
@@ -242,8 +243,8 @@ func (c *Channel) question(callers authz.Callers) asked {
 	req := c.request
 	req.Phase = authz.Recheck
 	req.Principal = callers.Current(req.Principal)
-	a := asked{request: req, last: c.decision, since: c.since, sweep: c.sweep, number: c.asks}
-	c.since, c.sweep = time.Time{}, nil
+	a := asked{request: req, last: c.decision, since: *c.since, next: new(time.Time), sweep: c.sweep, number: c.asks}
+	c.since, c.sweep = a.next, nil
 	return a
 }
 
@@ -262,8 +263,9 @@ func (c *Channel) settle(d authz.Decision, a *asked) {
 	case c.asks == a.number: // nothing was asked meanwhile
 		c.overdue.Stop()
 		c.overdue = nil
-	default: // what was asked has the bound from here
-		c.overdue.Reset(c.register.limits.Load().RevocationBound * overdueShare / 100)
+	default:
+		c.overdue.Stop()
+		c.overdue = c.register.overdue(c, *a.next)
 	}
 	c.armLocked()
 }

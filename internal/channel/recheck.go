@@ -89,13 +89,19 @@ func (r *Register) enqueue(c *Channel, since time.Time, urgent bool) {
 	c.mu.Lock()
 	c.asks++
 	if c.since.IsZero() {
-		c.since = since
+		*c.since = since
 	}
 	if c.overdue == nil {
-		c.overdue = time.AfterFunc(r.limits.Load().RevocationBound*overdueShare/100, func() { r.undecided(c, since) })
+		c.overdue = r.overdue(c, since)
 	}
 	c.mu.Unlock()
 	r.queue.put(c, urgent)
+}
+
+// overdue ends the channel when what was noticed at since is not settled in time.
+func (r *Register) overdue(c *Channel, since time.Time) *time.Timer {
+	due := since.Add(r.limits.Load().RevocationBound * overdueShare / 100)
+	return time.AfterFunc(time.Until(due), func() { r.undecided(c, since) })
 }
 
 // overdueShare is how much of the bound a recheck may take, in percent; the

@@ -139,7 +139,7 @@ func (r *Register) newChannel(req *authz.Request, d *authz.Decision, l *Limits) 
 	if d.Live != nil {
 		facts.Generation = d.Live.Generation
 	}
-	c := &Channel{ID: facts.ID, register: r, tenant: req.Principal.TenantID, request: *req, decision: *d, Limits: lowered(l, d.Limits)}
+	c := &Channel{ID: facts.ID, register: r, since: new(time.Time), tenant: req.Principal.TenantID, request: *req, decision: *d, Limits: lowered(l, d.Limits)}
 	c.request.Channel = facts
 	c.request.Conn = nil // the data plane owns it
 	req.Channel = facts

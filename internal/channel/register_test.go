@@ -137,6 +137,13 @@ func deny(code authz.Code) func(context.Context, *authz.Request) authz.Decision 
 	}
 }
 
+// judged says whether everything that was asked of a channel is settled.
+func (c *Channel) judged() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.settled == c.asks && c.overdue == nil
+}
+
 // run runs the register until the test's bubble is over.
 func (f *fixture) run(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -388,8 +395,38 @@ func TestAChangeWhileARecheckRunsIsJudgedAgain(t *testing.T) {
 	})
 }
 
+func TestAChangeDuringARecheckHasTheBoundFromWhenItWasNoticed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(defaults())
+		f.rechecks = 1
+		f.run(t)
+		c, neighbour := f.open(t, "lease-1"), f.open(t, "lease-2")
+		f.policy.set(func(context.Context, *authz.Request) authz.Decision {
+			time.Sleep(450 * time.Millisecond)
+			return f.allow()
+		})
+		f.LeaseChanged("lease-1")
+		time.Sleep(10 * time.Millisecond)
+		f.LeaseChanged("lease-2") // stands before it in the line
+		noticed := time.Now()
+		f.LeaseChanged("lease-1")
+		time.Sleep(699 * time.Millisecond)
+		if e := c.Ending(); e != nil {
+			t.Fatalf("ended with %+v", e)
+		}
+		time.Sleep(2 * time.Millisecond)
+		e := c.Ending()
+		if e == nil || e.Decision == nil || e.Decision.Reason != authz.ReasonRecheckOverdue || !e.Since.Equal(noticed) {
+			t.Errorf("ended with %+v, noticed at %s", e, noticed)
+		}
+		neighbour.End(EndOperator)
+	})
+}
+
 func TestManyChangesAtOnceEndNobodyWhoKeepsItsRight(t *testing.T) {
-	f := newFixture(defaults())
+	l := defaults()
+	l.RevocationBound = time.Minute
+	f := newFixture(l)
 	f.run(t)
 	channels := make([]*Channel, 20)
 	for i := range channels {
@@ -406,8 +443,12 @@ func TestManyChangesAtOnceEndNobodyWhoKeepsItsRight(t *testing.T) {
 		})
 	}
 	changes.Wait()
-	time.Sleep(time.Second) // as long as one that was lost would take to be missed
 	for _, c := range channels {
+		for until := time.Now().Add(20 * time.Second); !c.judged(); time.Sleep(time.Millisecond) {
+			if time.Now().After(until) {
+				t.Fatal("a change was lost")
+			}
+		}
 		if e := c.Ending(); e != nil {
 			t.Fatalf("ended with %+v", e)
 		}
@@ -505,20 +546,28 @@ func TestPlacesAreGivenOutExactlyAlsoInABurst(t *testing.T) {
 	l.MaxPerLease = 10
 	f := newFixture(l)
 	var wg sync.WaitGroup
-	var got atomic.Int32
+	begin, all := make(chan struct{}), make(chan *Channel, 200)
 	for range 200 {
 		wg.Go(func() {
+			<-begin
 			d := f.allow()
-			if c, reason := f.Reserve(&authz.Request{LeaseID: "lease-1", Principal: f.caller}, &d); reason == "" {
-				got.Add(1)
-				defer c.Done()
-				<-time.After(20 * time.Millisecond)
+			c, reason := f.Reserve(&authz.Request{LeaseID: "lease-1", Principal: f.caller}, &d)
+			switch {
+			case reason == "":
+				all <- c
+			case reason != authz.ReasonLeaseChannels:
+				t.Errorf("refused with %s", reason)
 			}
 		})
 	}
+	close(begin)
 	wg.Wait()
-	if got.Load() < 10 {
-		t.Errorf("%d places were given out", got.Load())
+	close(all)
+	if len(all) != 10 {
+		t.Errorf("%d places were given out", len(all))
+	}
+	for c := range all {
+		c.Done()
 	}
 	f.mustBeEmpty(t)
 }

@@ -6,17 +6,23 @@ import (
 	"strings"
 )
 
-// Class names what the active policy set can see of a request besides its
-// principal, capability and channel's generation: two requests of one class,
-// on the same facts, get the same answer at the same moment. It is false when
-// the set looks at what is each request's own, so that none is like another.
-func (e *Engine) Class(r *authz.Request) (string, bool) {
+// class is what one policy set can see of a request besides its principal,
+// capability and channel's generation.
+type class struct {
+	set  *policySet
+	seen string
+}
+
+// Class implements authz.Classes: two requests of one class, on the same facts,
+// get the same answer at the same moment. It is false when the active set looks
+// at what is each request's own, so that none is like another.
+func (e *Engine) Class(r *authz.Request) (any, bool) {
 	set := e.set.Load()
 	if set == nil || set.needs.channel || set.needs.age {
-		return "", false
+		return nil, false
 	}
 	if set.needs.onlyEnvironment() {
-		return r.EnvironmentID, true
+		return class{set, r.EnvironmentID}, true
 	}
 	parts := make([]string, 0, 8)
 	for name, value := range map[string]string{
@@ -28,10 +34,10 @@ func (e *Engine) Class(r *authz.Request) (string, bool) {
 		}
 	}
 	if set.needs.requestField("id") || set.needs.requestField("headers") {
-		return "", false
+		return nil, false
 	}
 	slices.Sort(parts)
-	return strings.Join(parts, "\x00"), true
+	return class{set, strings.Join(parts, "\x00")}, true
 }
 
 // Lasts is part of authz.Lasting: the active set gave the answer, and its

@@ -413,6 +413,23 @@ func TestAClassificationNeverOutlivesItsPolicySet(t *testing.T) {
 	}
 }
 
+func TestAClassIsOfOnePolicySet(t *testing.T) {
+	dir := custom("deny contains \"no\" if false").dir(t)
+	e := start(t, Options{Path: dir})
+	r := question(t, "grants").Request
+	before, ok := e.Class(r)
+	if again, _ := e.Class(r); !ok || again != before {
+		t.Fatalf("%v, then %v", before, again)
+	}
+	custom("deny contains \"no\" if input.capability == \"none\"").write(t, dir)
+	if err := e.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if after, ok := e.Class(r); !ok || after == before {
+		t.Error("what the old set allowed would be allowed by the new one")
+	}
+}
+
 // Once Reload has returned, nothing is decided by the old set any more.
 func TestNoDecisionUnderLoadIsTheOldSetsAfterTheSwap(t *testing.T) {
 	dir := custom("deny contains \"no\" if false").dir(t)
