@@ -43,18 +43,21 @@ func (x *exchange) duplex(ctx context.Context, ch *channel.Channel, d authz.Deci
 		x.refuse(*refused)
 		return false
 	}
-	if answer.Status != http.StatusSwitchingProtocols {
-		x.passRefusal(ctx, ch, answer, worker, br)
-		return false
-	}
-	if err := checkSwitch(&x.handshake, answer); err != nil {
-		x.proxy.log.Warn("worker broke the upgrade", "worker", ch.WorkerID(), "error", err)
-		x.refuse(badGateway())
-		return false
+	switched := answer.Status == http.StatusSwitchingProtocols
+	if switched {
+		if err := checkSwitch(&x.handshake, answer); err != nil {
+			x.proxy.log.Warn("worker broke the upgrade", "worker", ch.WorkerID(), "error", err)
+			x.refuse(badGateway())
+			return false
+		}
 	}
 	admitted := x.admit(ctx, ch, d)
 	if !admitted.Allow {
 		x.refuse(x.deniedOrEnded(ch, admitted))
+		return false
+	}
+	if !switched {
+		x.passRefusal(ctx, ch, answer, worker, br)
 		return false
 	}
 	pipe := x.newPipe(ch, answer)
