@@ -30,7 +30,8 @@ type Config struct {
 	Evaluation  EvaluationConfig `yaml:"evaluation"`
 	Telemetry   TelemetryConfig  `yaml:"telemetry"`
 
-	File string // where it was read from; "" for the embedded defaults
+	File  string // where it was read from; "" for the embedded defaults
+	stamp stamp  // of the file, as it was read
 
 	place func(path string) ConfigFault // of a value; nil: nobody knows
 }

@@ -94,6 +94,7 @@ func (l *loader) readFile() {
 	if l.path == "" {
 		return
 	}
+	l.config.stamp = stampOf(l.path)
 	f, err := os.Open(l.path)
 	if err != nil {
 		l.faults = append(l.faults, ConfigFault{Message: fmt.Sprintf("read the configuration: %v", err)})

@@ -18,6 +18,7 @@ import (
 	"sluice/internal/snapshot"
 	"sluice/internal/worker"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -28,9 +29,10 @@ import (
 // gateway is every part of a running gateway, wired in the order in which a
 // request meets them.
 type gateway struct {
-	config *Config
-	load   func() (*Config, error) // reads it again
-	log    *slog.Logger
+	config   *Config                        // as it was at the start
+	channels atomic.Pointer[ChannelsConfig] // as it is now
+	load     func() (*Config, error)        // reads the configuration again
+	log      *slog.Logger
 
 	tokens     *identity.Tokens
 	identity   *identity.Identifier
@@ -59,6 +61,7 @@ type gateway struct {
 // nothing.
 func newGateway(ctx context.Context, cfg *Config, decisions io.Writer, log *slog.Logger) (*gateway, error) {
 	g := &gateway{config: cfg, log: log}
+	g.channels.Store(&cfg.Channels)
 	for _, step := range []func(context.Context) error{
 		g.openTelemetry, g.openListeners, g.openIdentity, g.openFacts, g.openPolicy,
 		func(context.Context) error { return g.openDecisions(decisions) },
@@ -109,7 +112,7 @@ func (g *gateway) openFacts(context.Context) (err error) {
 		Mode: worker.Mode(cfg.Workers.Link), ProbePath: cfg.Workers.ProbePath, TokenFile: cfg.Workers.TokenFile,
 		Static: staticWorkers(cfg), Dialer: g.dialer, Decode: snapshot.DecodeLive,
 		OnChange: func(id string) { g.register.WorkerChanged(id) },
-		Grace:    cfg.Channels.RevocationBound * 7 / 10, Log: g.log,
+		Grace:    workerGrace(cfg), Log: g.log,
 	})
 	if err != nil {
 		return fmt.Errorf("workers: %w", err)
@@ -300,7 +303,7 @@ func (g *gateway) flush() error {
 // what would open is refused; then the channels end, spread over what remains.
 // Plain requests have nine tenths of that; the rest is for the gateway's own end.
 func (g *gateway) drain(cut context.Context) {
-	limits := g.config.Channels
+	limits := g.channels.Load()
 	deadline, cancel := context.WithTimeout(cut, limits.DrainDelay+(limits.DrainTimeout-limits.DrainDelay)*9/10)
 	defer cancel()
 	g.log.Info("draining", "channels", g.register.Len())
@@ -354,6 +357,10 @@ func dialed(conn net.Conn, err error) (net.Conn, error) {
 	}
 	return conn, err
 }
+
+// workerGrace is how long channels may rest on a worker that is lost: the rest
+// of the bound is for their end.
+func workerGrace(cfg *Config) time.Duration { return cfg.Channels.RevocationBound * 7 / 10 }
 
 func channelLimits(cfg *Config) channel.Limits {
 	c := cfg.Channels

@@ -37,7 +37,7 @@ func (g *gateway) watchConfig(ctx context.Context) error {
 	defer signal.Stop(hup)
 	ticker := time.NewTicker(lookInterval)
 	defer ticker.Stop()
-	seen := stampOf(g.config.File)
+	seen := g.config.stamp
 	for {
 		select {
 		case <-ctx.Done():
@@ -78,10 +78,9 @@ func stampOf(file string) stamp {
 func (g *gateway) reload(ctx context.Context) {
 	next, err := g.load()
 	if err == nil {
-		err = g.policy.Reconfigure(ctx, policyOptions(next))
-	}
-	if err == nil {
-		err = g.tokens.ReloadFrom(next.Identity.TokensFile)
+		err = g.tokens.ReloadFrom(next.Identity.TokensFile, func() error {
+			return g.policy.Reconfigure(ctx, policyOptions(next))
+		})
 	}
 	if err != nil {
 		g.log.Error("the changed configuration is refused; the old one stays", "error", err)
@@ -89,6 +88,8 @@ func (g *gateway) reload(ctx context.Context) {
 	}
 	g.proxy.Reload(proxySettings(next))
 	g.register.SetLimits(channelLimits(next))
+	g.links.SetGrace(workerGrace(next))
+	g.channels.Store(&next.Channels)
 	g.register.EverythingChanged()
 	if keys := needRestart(g.config, next); len(keys) > 0 {
 		g.log.Warn("these changed settings take effect at the next start", "settings", keys)
@@ -109,9 +110,6 @@ func needRestart(old, next *Config) (keys []string) {
 		"policies.extra_fields":   {old.Policies.ExtraFields, next.Policies.ExtraFields},
 		"store":                   {old.Store, next.Store},
 		"workers":                 {old.Workers, next.Workers},
-		"channels.drain_delay":    {old.Channels.DrainDelay, next.Channels.DrainDelay},
-		"channels.drain_timeout":  {old.Channels.DrainTimeout, next.Channels.DrainTimeout},
-		"evaluation":              {old.Evaluation, next.Evaluation},
 		"telemetry":               {old.Telemetry, next.Telemetry},
 	} {
 		if !reflect.DeepEqual(values[0], values[1]) {

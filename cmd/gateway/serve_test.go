@@ -93,6 +93,14 @@ func TestAChangedConfigurationIsTakenOrRefusedWhole(t *testing.T) {
 	if answer := s.get("", "/other/lease-1", handshakeHeaders...); answer.StatusCode != 401 {
 		t.Errorf("the old route is gone: %d", answer.StatusCode)
 	}
+	s.write("strict/team.rego", "package sluice.custom\n\ndeny contains \"no\" if true\n")
+	s.write("bad.yaml", "no list of tokens\n")
+	s.configure(`routes: [{path: "/other/{lease}", capability: duplexCommandStream, kind: duplex}]`,
+		`policies: {path: strict}`, `identity: {tokens_file: bad.yaml}`)
+	s.logged("bad.yaml:1:1")
+	if answer := s.get("alice", "/other/lease-1", handshakeHeaders...); answer.StatusCode != 404 { // the worker's
+		t.Errorf("the refused configuration's policies decide: %d", answer.StatusCode)
+	}
 	s.echo(conn, "still here")
 }
 

@@ -20,7 +20,9 @@ const MethodToken = "token"
 type Tokens struct {
 	table atomic.Pointer[table]
 
-	mu     sync.Mutex // one reading at a time; guards what is below
+	reading sync.Mutex // one at a time
+
+	mu     sync.Mutex // guards what is below
 	path   string     // "": no file, and nobody is known
 	issued map[weak.Pointer[authz.Principal]]digest
 }
@@ -84,43 +86,60 @@ func (t *Tokens) Current(p *authz.Principal) *authz.Principal {
 // Reload reads the file again and says whether that changed anyone's standing.
 // When it cannot be read, or is not well-formed, what was read last stays.
 func (t *Tokens) Reload() (changed bool, err error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.readFrom(t.path)
+	t.reading.Lock()
+	defer t.reading.Unlock()
+	path := t.file()
+	next, changed, err := t.readFrom(path)
+	if err == nil {
+		t.keep(next, path)
+	}
+	return changed, err
 }
 
 // ReloadFrom is Reload from another file, which takes the place of the former
-// one when it is well-formed.
-func (t *Tokens) ReloadFrom(path string) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if _, err := t.readFrom(path); err != nil {
+// one when it is well-formed and agreed, called after it was read, returns no
+// error.
+func (t *Tokens) ReloadFrom(path string, agreed func() error) error {
+	t.reading.Lock()
+	defer t.reading.Unlock()
+	next, _, err := t.readFrom(path)
+	if err != nil {
 		return err
 	}
-	t.path = path
+	if err := agreed(); err != nil {
+		return err
+	}
+	t.keep(next, path)
 	return nil
 }
 
-// readFrom is called with mu held.
-func (t *Tokens) readFrom(path string) (changed bool, err error) {
+// readFrom is called with reading held.
+func (t *Tokens) readFrom(path string) (next *table, changed bool, err error) {
 	text, err := readTokens(path)
 	if err != nil {
-		return false, fmt.Errorf("read the tokens file: %w", err)
+		return nil, false, fmt.Errorf("read the tokens file: %w", err)
 	}
 	before := t.table.Load()
 	content := digest(sha256.Sum256(text))
 	if content == before.content {
-		return false, nil
+		return before, false, nil
 	}
 	entries, err := parseTokens(path, text)
 	if err != nil {
-		return false, err
+		return nil, false, err
 	}
-	next, changed := before.followedBy(entries)
+	next, changed = before.followedBy(entries)
 	next.content = content
+	return next, changed, nil
+}
+
+// keep is called with reading held.
+func (t *Tokens) keep(next *table, path string) {
+	t.mu.Lock()
+	t.path = path
 	t.remember(next)
+	t.mu.Unlock()
 	t.table.Store(next)
-	return changed, nil
 }
 
 // followedBy is the table of entries; a principal that is as it was stays the

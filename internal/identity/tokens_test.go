@@ -140,16 +140,21 @@ func TestAnotherFileTakesTheFormersPlaceWhenItIsWellFormed(t *testing.T) {
 	write(t, bad, "garbage")
 	write(t, good, line("alice", "acme", aliceToken, "")+line("bob", "beta", bobToken, ""))
 
-	if err := tokens.ReloadFrom(bad); err == nil || tokens.Principal(aliceToken) != alice {
+	agreed := func() error { return nil }
+	if err := tokens.ReloadFrom(bad, func() error { t.Error("asked about a bad file"); return nil }); err == nil || tokens.Principal(aliceToken) != alice {
 		t.Errorf("a bad file took over (%v)", err)
 	}
-	if err := tokens.ReloadFrom(good); err != nil || tokens.Principal(aliceToken) != alice || tokens.Principal(bobToken) == nil {
+	refused := errors.New("refused")
+	if err := tokens.ReloadFrom(good, func() error { return refused }); !errors.Is(err, refused) || tokens.Principal(bobToken) != nil {
+		t.Errorf("a file that was not agreed to took over (%v)", err)
+	}
+	if err := tokens.ReloadFrom(good, agreed); err != nil || tokens.Principal(aliceToken) != alice || tokens.Principal(bobToken) == nil {
 		t.Errorf("the good file did not take over (%v)", err)
 	}
 	if _, err := tokens.Reload(); err != nil || tokens.Principal(bobToken) == nil {
 		t.Errorf("a reload went back to the former file (%v)", err)
 	}
-	if err := tokens.ReloadFrom(""); err != nil || tokens.Current(alice) != nil {
+	if err := tokens.ReloadFrom("", agreed); err != nil || tokens.Current(alice) != nil {
 		t.Errorf("without a file, somebody is known (%v)", err)
 	}
 	none, err := OpenTokens("")

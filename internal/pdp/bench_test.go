@@ -129,7 +129,7 @@ func BenchmarkRatios(b *testing.B) {
 		{"trivial", trivialQuery(b, input)},
 		{"rego", trivialEval(b)},
 		{"hot", func() {
-			alone.begin(time.Now().Add(time.Second))
+			alone.begin(time.Second)
 			set.decide(grant, alone)
 		}},
 		{"path", func() {
@@ -147,7 +147,7 @@ func BenchmarkRatios(b *testing.B) {
 			<-done
 		}},
 		{"classify", func() {
-			alone.begin(time.Now().Add(time.Second))
+			alone.begin(time.Second)
 			unclassified.Derived.Store(nil)
 			_, _ = set.classify(&authz.Question{View: authz.View{Snapshot: unclassified, Fresh: true}, WorkersEnabled: true}, alone)
 		}},

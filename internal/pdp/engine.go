@@ -8,6 +8,7 @@ import (
 	"sluice/internal/authz"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Engine is the authz.Policy that asks Rego. Its methods are safe for
@@ -33,12 +34,11 @@ func New(o Options) (*Engine, error) {
 		return nil, fmt.Errorf("configuring policies: %w", err)
 	}
 	e := &Engine{
-		opens: &lane{queue: make(chan *job, o.Queue), evaluators: o.Evaluators, timeout: o.Timeout},
-		rechecks: &lane{
-			queue: make(chan *job, o.Queue), evaluators: max(1, o.Evaluators/2), timeout: o.Timeout, retries: true,
-		},
-		stopped: make(chan struct{}),
+		opens:    &lane{queue: make(chan *job, o.Queue), evaluators: o.Evaluators},
+		rechecks: &lane{queue: make(chan *job, o.Queue), evaluators: max(1, o.Evaluators/2), retries: true},
+		stopped:  make(chan struct{}),
 	}
+	e.setTimeout(o.Timeout)
 	e.options.Store(&o)
 	return e, nil
 }
@@ -123,8 +123,14 @@ func (e *Engine) Effective(s *authz.Snapshot, live *authz.Live) []authz.Capabili
 
 func (e *Engine) opt() *Options { return e.options.Load() }
 
+func (e *Engine) setTimeout(d time.Duration) {
+	e.opens.timeout.Store(int64(d))
+	e.rechecks.timeout.Store(int64(d))
+}
+
 // Reconfigure reloads from other sources: the options' Path, Replace, Required
-// and RunTests. When they give no set, nothing is changed.
+// and RunTests; their Timeout, which is not 0, holds from then on. When they
+// give no set, nothing is changed.
 func (e *Engine) Reconfigure(ctx context.Context, sources Options) error {
 	before := e.opt()
 	next := *before
@@ -133,8 +139,10 @@ func (e *Engine) Reconfigure(ctx context.Context, sources Options) error {
 	err := e.Reload(ctx)
 	if err != nil {
 		e.options.Store(before)
+		return err
 	}
-	return err
+	e.setTimeout(sources.Timeout)
+	return nil
 }
 
 // Reload builds a set from the binary's packages and the configured path, and

@@ -341,7 +341,8 @@ func TestWhenTheEngineEndsWaitingQuestionsAreDenied(t *testing.T) {
 func TestAnEvaluationThatDoesNotStopIsNotWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, retries := range []bool{false, true} {
-			l := &lane{queue: make(chan *job, 1), timeout: 50 * time.Millisecond, retries: retries}
+			l := &lane{queue: make(chan *job, 1), retries: retries}
+			l.timeout.Store(int64(50 * time.Millisecond))
 			go func() {
 				j := <-l.queue
 				time.Sleep(30 * time.Millisecond) // it waited its turn
@@ -351,12 +352,41 @@ func TestAnEvaluationThatDoesNotStopIsNotWaitedFor(t *testing.T) {
 			began := time.Now()
 			reason := l.ask(t.Context(), nil, j)
 			took := time.Since(began)
-			want := 30*time.Millisecond + 70*time.Millisecond
+			want := 30*time.Millisecond + 120*time.Millisecond
 			if retries {
-				want += 70 * time.Millisecond
+				want += 120 * time.Millisecond
 			}
 			if reason != authz.ReasonEvaluationTimeout || !j.abandoned.Load() || took != want {
 				t.Errorf("%s after %s, want %s", reason, took, want)
+			}
+		}
+	})
+}
+
+// What the machine takes away is given back, up to the timeout.
+func TestTheTimeoutIsOfEvaluationAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const timeout = 50 * time.Millisecond
+		for name, c := range map[string]struct {
+			gaps    []time.Duration // between two looks at the clock
+			overdue bool
+		}{
+			"it runs without end":                {slices.Repeat([]time.Duration{time.Millisecond}, 50), true},
+			"it is done in time":                 {slices.Repeat([]time.Duration{time.Millisecond}, 49), false},
+			"it waits for the machine":           {[]time.Duration{time.Millisecond, 45 * time.Millisecond, 20 * time.Millisecond}, false},
+			"it waits, and runs without end":     {append(slices.Repeat([]time.Duration{time.Millisecond}, 49), 45*time.Millisecond, time.Millisecond), true},
+			"it never asks whether it may go on": {[]time.Duration{101 * time.Millisecond}, true},
+			"it asks now and then":               {slices.Repeat([]time.Duration{20 * time.Millisecond}, 5), true},
+		} {
+			e := new(evaluation)
+			e.begin(timeout)
+			got := false
+			for _, gap := range c.gaps {
+				time.Sleep(gap)
+				got = e.overdue(time.Now())
+			}
+			if got != c.overdue {
+				t.Errorf("%s: overdue is %v", name, got)
 			}
 		}
 	})

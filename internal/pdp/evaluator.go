@@ -70,19 +70,22 @@ func (j *job) release() {
 type lane struct {
 	queue      chan *job
 	evaluators int
-	retries    bool // what ran out of time is tried once more, at once
-	timeout    time.Duration
+	retries    bool         // what ran out of time is tried once more, at once
+	timeout    atomic.Int64 // of one evaluation, in nanoseconds
 }
 
 // stubborn is how long an evaluation may go on after it was told to stop,
 // within a builtin, before its caller is answered without it.
 const stubborn = 20 * time.Millisecond
 
+// patience is how long a caller waits for an evaluation that has begun: twice
+// the timeout, for the machine may have run something else.
 func (l *lane) patience() time.Duration {
+	once := 2*time.Duration(l.timeout.Load()) + stubborn
 	if l.retries {
-		return 2 * (l.timeout + stubborn)
+		return 2 * once
 	}
-	return l.timeout + stubborn
+	return once
 }
 
 // ask waits for a job's result, no longer than ctx or the engine lives. It
@@ -147,9 +150,10 @@ func (e *Engine) work(j *job, l *lane, evaluation *evaluation) {
 			j.result = unavailable(authz.ReasonPolicyNotLoaded)
 			return
 		}
-		j.result = e.try(set, j, l.timeout, evaluation)
+		timeout := time.Duration(l.timeout.Load())
+		j.result = e.try(set, j, timeout, evaluation)
 		if l.retries && j.result.decision.Reason == authz.ReasonEvaluationTimeout && !j.abandoned.Load() {
-			j.result = e.try(set, j, l.timeout, evaluation)
+			j.result = e.try(set, j, timeout, evaluation)
 		}
 		if e.set.Load() == set {
 			return
@@ -171,7 +175,7 @@ func (e *Engine) try(set *policySet, j *job, timeout time.Duration, evaluation *
 		}
 	}()
 	began := time.Now()
-	evaluation.begin(began.Add(timeout))
+	evaluation.begin(timeout)
 	switch j.asked {
 	case forDecision:
 		r.decision = set.decide(&j.question, evaluation)

@@ -309,6 +309,10 @@ func TestASetWhoseTestsFailIsRefusedWhenAskedTo(t *testing.T) {
 	if _, err := load(t, with("test_x if nothing(1)\n")); err == nil {
 		t.Error("a test that does not compile passed")
 	}
+	beside := custom("deny contains \"x\" if false\n\ntest_x if false")
+	if _, err := load(t, Options{Path: beside.dir(t), RunTests: true}); err == nil || !strings.Contains(err.Error(), "team.rego:5:1: test data.sluice.custom.test_x: fails") {
+		t.Errorf("beside the rules: %v", err)
+	}
 }
 
 func TestARevisionNamesTheContent(t *testing.T) {
@@ -329,7 +333,7 @@ func TestARevisionNamesTheContent(t *testing.T) {
 // patient is an evaluation that is given time.
 func patient() *evaluation {
 	e := new(evaluation)
-	e.begin(time.Now().Add(time.Minute))
+	e.begin(time.Minute)
 	return e
 }
 

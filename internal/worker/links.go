@@ -65,6 +65,13 @@ func (s *Links) Run(ctx context.Context) error {
 	}
 }
 
+// SetGrace changes Options.Grace, which is not 0.
+func (s *Links) SetGrace(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.o.Grace = d
+}
+
 // Enabled implements authz.Workers.
 func (s *Links) Enabled() bool { return s.o.Mode != Disabled }
 
