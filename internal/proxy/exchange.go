@@ -7,11 +7,9 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/netip"
 	"slices"
 	"sluice/internal/authz"
 	"sluice/internal/channel"
-	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/propagation"
@@ -112,7 +110,7 @@ func (x *exchange) checkUpgrade() *refusal {
 		}
 		return &refused
 	}
-	if h.Kind == otherUpgrade && !slices.Contains(x.route.Upgrade, h.Token) {
+	if h.Kind == otherUpgrade && !containsFold(x.route.Upgrade, h.Token) {
 		refused := badRequest("this resource takes no upgrade to that protocol")
 		return &refused
 	}
@@ -145,25 +143,21 @@ func (x *exchange) identify() *refusal {
 	if refused != nil {
 		return refused
 	}
-	x.readPeer()
+	if err := x.readPeer(); err != nil {
+		return wireRefusal(err)
+	}
 	x.request = &authz.Request{
 		ID: authz.NewID(), Phase: authz.Open, Kind: x.route.Kind,
 		LeaseID: x.lease, Capability: x.route.Capability, EnvironmentID: environment, Principal: principal,
 		Method: x.r.Method, Path: x.r.URL.Path, Host: x.r.Host, Protocol: x.protocol(),
 		Headers: x.proxy.identifier.Scrub(x.r.Header), RemoteAddress: x.client,
 	}
+	dropSpoofed(x.request.Headers, x.trusted)
 	if !x.settings.rates.allow(x.callerKey()) {
 		refused := denied(x.proxy.authorizer.Refuse(x.request, authz.Busy(authz.ReasonCallerRate)))
 		return &refused
 	}
 	return nil
-}
-
-func (x *exchange) callerKey() callerKey {
-	if p := x.request.Principal; p != nil {
-		return callerKey{tenant: p.TenantID, subject: p.Subject}
-	}
-	return callerKey{peer: x.client}
 }
 
 func (x *exchange) environment() (string, *refusal) {
@@ -176,48 +170,6 @@ func (x *exchange) environment() (string, *refusal) {
 		return "", &refused
 	}
 	return values[0], nil
-}
-
-func (x *exchange) readPeer() {
-	host, _, err := net.SplitHostPort(x.r.RemoteAddr)
-	if err != nil {
-		host = x.r.RemoteAddr
-	}
-	x.peer, x.client = host, host
-	address, err := netip.ParseAddr(host)
-	if err != nil {
-		return
-	}
-	x.peer = address.Unmap().String()
-	x.trusted, x.client = x.isTrusted(address), x.peer
-	if x.trusted {
-		x.client = x.behindProxies()
-	}
-}
-
-func (x *exchange) isTrusted(address netip.Addr) bool {
-	return slices.ContainsFunc(x.settings.TrustedProxies, func(p netip.Prefix) bool { return p.Contains(address.Unmap()) })
-}
-
-// behindProxies is the last address of X-Forwarded-For that is no trusted proxy:
-// each of them vouches for the one before it. What cannot be read ends that.
-func (x *exchange) behindProxies() string {
-	chain := strings.Split(strings.Join(x.r.Header["X-Forwarded-For"], ","), ",")
-	client := x.peer
-	for _, said := range slices.Backward(chain) {
-		said = strings.Trim(said, " \t")
-		address, err := netip.ParseAddr(said)
-		if withPort, portErr := netip.ParseAddrPort(said); portErr == nil {
-			address, err = withPort.Addr(), nil
-		}
-		if err != nil {
-			return client
-		}
-		if client = address.Unmap().String(); !x.isTrusted(address) {
-			return client
-		}
-	}
-	return client
 }
 
 func (x *exchange) protocol() string {

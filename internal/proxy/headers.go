@@ -71,9 +71,12 @@ func (h *handshake) setOn(out http.Header) {
 }
 
 func (own *gatewayHeaders) setOn(out http.Header, trusted bool) error {
-	chain, err := own.chain(out["X-Forwarded-For"])
+	chain, err := forwardedFor(out["X-Forwarded-For"])
 	if err != nil {
 		return err
+	}
+	if own.ForwardedFor != "" {
+		chain = append(chain, own.ForwardedFor)
 	}
 	values := [...]struct{ name, value string }{
 		{"Sluice-Lease-Id", own.LeaseID},
@@ -86,7 +89,7 @@ func (own *gatewayHeaders) setOn(out http.Header, trusted bool) error {
 		{"Sluice-Worker-Generation", own.WorkerGeneration},
 		{"X-Request-Id", own.RequestID},
 		{"Traceparent", own.Traceparent},
-		{"X-Forwarded-For", chain},
+		{"X-Forwarded-For", strings.Join(chain, ", ")},
 		{"X-Forwarded-Host", own.ForwardedHost},
 		{"X-Forwarded-Proto", own.ForwardedProto},
 	}
@@ -110,25 +113,22 @@ func isBelieved(name string, sent []string) bool {
 // maxForwarded bounds the addresses of an X-Forwarded-For chain.
 const maxForwarded = 32
 
-// chain appends the peer to the addresses that a trusted proxy sent.
-func (own *gatewayHeaders) chain(sent []string) (string, error) {
+// forwardedFor reads the addresses that a trusted proxy sent.
+func forwardedFor(sent []string) ([]string, error) {
 	if len(sent) == 0 {
-		return own.ForwardedFor, nil
+		return nil, nil
 	}
 	chain := strings.Split(strings.Join(sent, ","), ",")
 	for i, part := range chain {
 		chain[i] = strings.Trim(part, " \t")
 		if !isAddress(chain[i]) {
-			return "", wireRefuse(http.StatusBadRequest, "the X-Forwarded-For header is malformed")
+			return nil, wireRefuse(http.StatusBadRequest, "the X-Forwarded-For header is malformed")
 		}
 	}
 	if len(chain) > maxForwarded {
-		return "", wireRefuse(http.StatusBadRequest, "the X-Forwarded-For header is too long")
+		return nil, wireRefuse(http.StatusBadRequest, "the X-Forwarded-For header is too long")
 	}
-	if own.ForwardedFor != "" {
-		chain = append(chain, own.ForwardedFor)
-	}
-	return strings.Join(chain, ", "), nil
+	return chain, nil
 }
 
 func isAddress(s string) bool {

@@ -36,6 +36,21 @@ func dropsFromRequest(name, folded string, trusted bool) bool {
 	return isAlias(name) && isOwnedByHTTP(folded)
 }
 
+// dropSpoofed takes from what policy and log see of a request what could be
+// taken for the gateway's word, or for that of a proxy that is not trusted.
+func dropSpoofed(h http.Header, trusted bool) {
+	for name := range h {
+		if strings.HasPrefix(name, "Sec-") || !strings.ContainsAny(name[:1], "SXFCT") {
+			continue // the names of the others begin otherwise: the HTTP server made them canonical
+		}
+		folded := foldName(name)
+		own := strings.HasPrefix(folded, ownPrefix) && name != "Sluice-Environment-Id"
+		if own || isForwardingHeader(folded) && (!trusted || isAlias(name)) {
+			delete(h, name)
+		}
+	}
+}
+
 // isAlias reports a name that only folding makes equal to another one.
 func isAlias(name string) bool { return strings.ContainsAny(name, "_.") }
 
