@@ -201,19 +201,27 @@ func (a *admin) deleteRecord(w http.ResponseWriter, r *http.Request) {
 
 func etag(r *authz.Record) string { return fmt.Sprintf("\"%d\"", r.Revision) }
 
-// expected reads If-Match: one revision, as GET answered it.
+// expected reads If-Match, which is one revision as GET answered it or "*" for
+// any, and If-None-Match, which is "*": nothing may be there yet.
 func expected(w http.ResponseWriter, r *http.Request) (snapshot.Expect, bool) {
-	values := r.Header.Values("If-Match")
-	if len(values) == 0 {
+	match, none := r.Header.Values("If-Match"), r.Header.Values("If-None-Match")
+	exists, absent := snapshot.Exists, snapshot.Absent
+	switch {
+	case len(match)+len(none) == 0:
 		return nil, true
+	case len(none) == 1 && len(match) == 0 && none[0] == "*":
+		return &absent, true
+	case len(none) > 0 || len(match) > 1:
+	case match[0] == "*":
+		return &exists, true
+	default:
+		quoted, _ := strconv.Unquote(match[0])
+		if revision, err := strconv.ParseInt(quoted, 10, 64); err == nil && revision >= 0 {
+			return &revision, true
+		}
 	}
-	quoted, _ := strconv.Unquote(values[0])
-	revision, err := strconv.ParseInt(quoted, 10, 64)
-	if len(values) > 1 || err != nil {
-		writeError(w, http.StatusBadRequest, "If-Match must be one revision in quotes, as ETag gave it")
-		return nil, false
-	}
-	return &revision, true
+	writeError(w, http.StatusBadRequest, "say If-Match with one revision in quotes, as ETag gave it, or with *, or If-None-Match with *")
+	return nil, false
 }
 
 // writeEditError gives an edit's fault its status.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"slices"
 	"sluice/internal/authz"
 	"text/tabwriter"
@@ -46,6 +47,11 @@ func (k *checker) warning(f ConfigFault) { k.Warnings = append(k.Warnings, f) }
 // Run checks everything that there is; what could not be read because of a
 // fault elsewhere is left out.
 func (c *checkCommand) Run(a *app) error {
+	if c.Config != "" {
+		if _, err := os.Stat(c.Config); err != nil {
+			return wrongUsage("--config: %w", err)
+		}
+	}
 	k := &checker{Faults: []ConfigFault{}, Warnings: []ConfigFault{}}
 	cfg := k.config(c.configFlags)
 	k.subject = "configuration and policies"

@@ -92,6 +92,8 @@ func TestWrongUsageExitsWithTwoAndSaysWhatToDo(t *testing.T) {
 		{"records get lease x --set store.type=x", `--set store.type: "x" is none of file, redis`},
 		{"check --records /nowhere", "--records /nowhere is not a directory that can be read"},
 		{"check --policies /nowhere", "--policies: stat /nowhere: no such file or directory"},
+		{"check -c /nowhere/gateway.yaml", "--config: stat /nowhere/gateway.yaml: no such file or directory"},
+		{"test /nowhere", "stat /nowhere: no such file or directory"},
 	}
 	for _, tt := range tests {
 		got := runWith(t, "", strings.Fields(tt.args)...)

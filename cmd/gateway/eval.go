@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"sluice/internal/authz"
@@ -51,23 +52,51 @@ func (c *evalCommand) Run(a *app) error {
 
 	out := bufio.NewWriter(a.stdout)
 	defer out.Flush()
-	lines := bufio.NewScanner(a.stdin)
-	lines.Buffer(nil, maxCase)
+	in := bufio.NewReader(a.stdin)
 	noCase := false
-	for lines.Scan() {
-		answer, ok := c.answer(a.ctx, engine, lines.Bytes(), cfg.Policies.ExtraFields)
+	for {
+		line, err := readCase(in)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		var answer any = map[string]string{"error": fmt.Sprint(err)}
+		ok := false
+		switch {
+		case err == nil:
+			answer, ok = c.answer(a.ctx, engine, line, cfg.Policies.ExtraFields)
+		case !errors.Is(err, errLongCase):
+			return fmt.Errorf("read the cases: %w", err)
+		}
 		noCase = noCase || !ok
 		if err := writeLine(out, answer); err != nil {
 			return err
 		}
 	}
-	if err := lines.Err(); err != nil {
-		return fmt.Errorf("read the cases: %w", err)
-	}
 	if noCase {
 		return errNo
 	}
 	return nil
+}
+
+var errLongCase = fmt.Errorf("a case has at most %d bytes", maxCase)
+
+// readCase reads one line, and passes over one that is too long.
+func readCase(in *bufio.Reader) (line []byte, err error) {
+	for size := 0; ; {
+		part, err := in.ReadSlice('\n')
+		if size += len(part); size <= maxCase {
+			line = append(line, part...)
+		}
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+			continue
+		case err != nil && (size == 0 || !errors.Is(err, io.EOF)):
+			return nil, err
+		case size > maxCase:
+			return nil, errLongCase
+		}
+		return line, nil
+	}
 }
 
 func (c *evalCommand) answer(ctx context.Context, engine *pdp.Engine, line []byte, extraFields []string) (any, bool) {

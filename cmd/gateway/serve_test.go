@@ -198,8 +198,16 @@ func TestOperatorsPutRecordsAndAskWhy(t *testing.T) {
 		t.Fatalf("answered %d %v %s", status, header, body)
 	}
 	conn := s.open("alice", "lease-1")
-	if status, _, body := s.operator("PUT", "/v1/records/lease/lease-1", s.leaseText("lease-1", fields{"status": "revoked", "revision": 2}), "If-Match", `"7"`); status != 412 {
-		t.Errorf("a stale edit was answered %d %s", status, body)
+	for precondition, want := range map[[2]string]int{
+		{"If-Match", `"7"`}: 412, {"If-None-Match", "*"}: 412, // of an edit that has not seen what is there
+		{"If-Match", "1"}: 400, {"If-Match", `"-1"`}: 400, {"If-None-Match", `"1"`}: 400,
+	} {
+		if status, _, body := s.operator("PUT", "/v1/records/lease/lease-1", s.leaseText("lease-1", fields{"status": "revoked", "revision": 2}), precondition[0], precondition[1]); status != want {
+			t.Errorf("with %v an edit was answered %d %s", precondition, status, body)
+		}
+	}
+	if status, _, body := s.operator("PUT", "/v1/records/lease/lease-new", s.leaseText("lease-new", nil), "If-Match", "*"); status != 412 {
+		t.Errorf("an edit of nothing was answered %d %s", status, body)
 	}
 	if status, _, body := s.operator("PUT", "/v1/records/lease/lease-1", s.leaseText("lease-1", fields{"status": "revoked", "revision": 2}), "If-Match", `"1"`); status != 200 {
 		t.Errorf("an edit was answered %d %s", status, body)

@@ -69,6 +69,11 @@ func (c *testCommand) Run(a *app) error {
 	if len(dirs) == 0 {
 		dirs = []string{"."}
 	}
+	for _, dir := range dirs {
+		if _, err := os.Stat(dir); err != nil {
+			return wrongUsage("%w", err)
+		}
+	}
 	if _, err := regexp.Compile(c.Filter); err != nil {
 		return wrongUsage("--run: %w", err)
 	}

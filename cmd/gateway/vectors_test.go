@@ -290,6 +290,20 @@ func TestEvalAnswersEveryCase(t *testing.T) {
 	}
 }
 
+func TestEvalGoesOnBehindALineThatIsTooLong(t *testing.T) {
+	var out, errs bytes.Buffer
+	long := `{"request": {"leaseId": "` + strings.Repeat("x", maxCase) + `"}}`
+	in := strings.NewReader(long + "\n{\"request\": {}}\n" + long) // the last without its end
+	if code := run(t.Context(), []string{"eval"}, in, &out, &errs); code != 1 {
+		t.Errorf("exits with %d: %s", code, errs.Bytes())
+	}
+	tooLong := `{"error":"a case has at most 4194304 bytes"}`
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	if len(lines) != 3 || lines[0] != tooLong || !strings.Contains(lines[1], `"UNAUTHENTICATED"`) || lines[2] != tooLong {
+		t.Errorf("answered %.300q", lines)
+	}
+}
+
 func TestEvalSaysWhatIsNoCase(t *testing.T) {
 	var out, errs bytes.Buffer
 	in := strings.NewReader("[]\n{}\n\nnonsense\n{\"request\": {}}\n") // also a line with nothing on it

@@ -73,8 +73,27 @@ func put(ctx context.Context, s Swapper, k Key, text []byte, expect Expect) (rec
 	return record, nil
 }
 
-// Expect is the revision that an edit wants to find; nil is any, also none.
+// Expect is what an edit wants to find: a record of this revision, or Exists or
+// Absent; nil is anything, also nothing.
 type Expect *int64
+
+// What else than a revision, which is never negative, an edit may expect.
+const (
+	Exists int64 = -1 // something, be it malformed
+	Absent int64 = -2 // nothing
+)
+
+func (v Value) meets(expect Expect, known *authz.Record) bool {
+	switch {
+	case expect == nil:
+		return true
+	case *expect == Exists:
+		return v.Found
+	case *expect == Absent:
+		return !v.Found
+	}
+	return known != nil && known.Revision == *expect
+}
 
 // checkPut decides whether text may replace what stands under k: it must be a
 // well-formed record, of a newer revision or the same record again. What is
@@ -92,8 +111,11 @@ func checkPut(k Key, v Value, text []byte, expect Expect) (*authz.Record, error)
 	}
 	old, oldContent, err := decode(k.Kind, k.ID, v.Text, nil)
 	known := v.Found && v.Odd == "" && err == nil
+	if !known {
+		old = nil
+	}
 	switch {
-	case expect != nil && (!known || old.Revision != *expect):
+	case !v.meets(expect, old):
 		return nil, fmt.Errorf("%s: %w", k, ErrPrecondition)
 	case known && record.Revision < old.Revision:
 		return nil, fmt.Errorf("%s, revision %d: %w (%d)", k, record.Revision, ErrOlder, old.Revision)
@@ -107,7 +129,7 @@ func checkDelete(k Key, v Value, expect Expect) error {
 	switch s, err := stored(k, v); {
 	case err != nil:
 		return err
-	case expect != nil && (s.Record == nil || s.Record.Revision != *expect):
+	case !v.meets(expect, s.Record):
 		return fmt.Errorf("%s: %w", k, ErrPrecondition)
 	}
 	return nil
