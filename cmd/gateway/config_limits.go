@@ -41,7 +41,7 @@ func (c *Config) configuredLimits() []Limit {
 	add("channels.max_per_lease", count(ch.MaxPerLease), "open channels of a lease; more get 429")
 	add("channels.max_per_tenant", count(ch.MaxPerTenant), "open channels of a tenant; more get 429")
 	add("channels.open_rate_per_caller", count(ch.OpenRatePerCaller), "opens a second, burst twice that; more get 429")
-	add("channels.max_message_bytes", orUnlimited(ch.MaxMessageBytes, ch.MaxMessageBytes == 0), "a larger message ends its channel with 1009")
+	add("channels.max_message_bytes", orUnlimited(ch.MaxMessageBytes, ch.MaxMessageBytes == 0), "a larger message ends its channel with 1009, a gRPC call with RESOURCE_EXHAUSTED")
 	add("channels.drain_delay", ch.DrainDelay, "readiness is 503 before anything is refused")
 	add("channels.drain_timeout", ch.DrainTimeout, "from SIGTERM to the end of the process")
 	add("channels.close_grace", ch.CloseGrace, "for a close frame before the socket is cut")

@@ -29,7 +29,6 @@ type metrics struct {
 	decisionDuration metric.Float64Histogram
 	openDuration     metric.Float64Histogram
 	channelEnds      metric.Int64Counter
-	channelBytes     metric.Int64Counter
 	revocationDelay  metric.Float64Histogram
 	policyReloads    metric.Int64Counter
 
@@ -80,7 +79,6 @@ func (m *metrics) instruments() error {
 	m.decisionDuration = b.duration("sluice_decision_duration", "Time that the policy took, without waiting.")
 	m.openDuration = b.duration("sluice_open_duration", "Time from a request read to its first byte forwarded.")
 	m.channelEnds = b.counter("sluice_channel_ends", "Channels that ended.")
-	m.channelBytes = b.counter("sluice_channel_bytes", "Bytes that ended channels forwarded.")
 	m.revocationDelay = b.duration("sluice_revocation_delay", "Time from a change noticed to the last byte forwarded.")
 	m.policyReloads = b.counter("sluice_policy_reloads", "Policy sets loaded or refused.")
 	return b.err
@@ -190,6 +188,18 @@ func (m *metrics) channelsOpen(count func() map[authz.ChannelKind]int) error {
 	return err
 }
 
+// channelBytes shows the bytes that were forwarded so far.
+func (m *metrics) channelBytes(forwarded func() (toWorker, toCaller int64)) error {
+	_, err := m.meter.Int64ObservableCounter("sluice_channel_bytes", metric.WithDescription("Bytes forwarded."),
+		metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
+			toWorker, toCaller := forwarded()
+			o.Observe(toWorker, metric.WithAttributes(attribute.String("direction", "to_worker")))
+			o.Observe(toCaller, metric.WithAttributes(attribute.String("direction", "to_caller")))
+			return nil
+		}))
+	return err
+}
+
 func (m *metrics) workerLinks(count func() map[worker.State]int) error {
 	_, err := m.meter.Int64ObservableGauge("sluice_worker_links", metric.WithDescription("Links to workers."),
 		metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
@@ -203,11 +213,11 @@ func (m *metrics) workerLinks(count func() map[worker.State]int) error {
 
 // RecordEnd implements channel.Recorder.
 func (m *metrics) RecordEnd(s *channel.Summary) {
-	ctx := context.Background()
-	m.channelEnds.Add(ctx, 1, metric.WithAttributes(
+	if !s.OfChannel() {
+		return
+	}
+	m.channelEnds.Add(context.Background(), 1, metric.WithAttributes(
 		attribute.String("kind", string(s.Request.Kind)), attribute.String("why", string(s.Ending.Why))))
-	m.channelBytes.Add(ctx, s.BytesToWorker, metric.WithAttributes(attribute.String("direction", "to_worker")))
-	m.channelBytes.Add(ctx, s.BytesToCaller, metric.WithAttributes(attribute.String("direction", "to_caller")))
 }
 
 // RecordRevocation implements channel.Recorder.
@@ -260,6 +270,7 @@ func (g *gateway) showMetrics(context.Context) error {
 	build := buildVersion()
 	return errors.Join(
 		m.channelsOpen(g.register.Counts),
+		m.channelBytes(g.register.Forwarded),
 		m.workerLinks(g.links.States),
 		m.gauge("sluice_store_up", "Whether the store tells of changes now.", func() float64 { return truth(g.facts.Stats().Up) }),
 		m.gauge("sluice_snapshot_age_seconds", "Time since the store was last confirmed.", func() float64 { return g.facts.Stats().Age.Seconds() }),

@@ -205,6 +205,12 @@ type Summary struct {
 	MessagesToWorker, MessagesToCaller int64
 }
 
+// OfChannel is false of a plain request that ended by itself: it is held like a
+// channel and is none.
+func (s *Summary) OfChannel() bool {
+	return s.Request.Kind != authz.PlainRequest || s.Ending.Decision != nil
+}
+
 func (c *Channel) info() Info {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -80,6 +80,8 @@ type Register struct {
 	byTenant map[string]int
 	requests map[string]int // by tenant
 
+	toWorker, toCaller int64 // bytes, of the channels that are gone
+
 	queue *queue
 }
 
@@ -196,6 +198,8 @@ func (r *Register) release(c *Channel) {
 	lease, worker := c.request.LeaseID, c.request.Channel.WorkerID
 	r.mu.Lock()
 	delete(r.channels, c.ID)
+	r.toWorker += c.ToWorker.Bytes.Load()
+	r.toCaller += c.ToCaller.Bytes.Load()
 	unindex(r.byLease, lease, c)
 	unindex(r.byWorker, worker, c)
 	r.takeLocked(c, -1)
@@ -273,12 +277,16 @@ func (r *Register) Counts() map[authz.ChannelKind]int {
 	return out
 }
 
-// Forwarded is the number of bytes that the channels of now have forwarded.
-func (r *Register) Forwarded() (n int64) {
-	for _, c := range r.all() {
-		n += c.ToWorker.Bytes.Load() + c.ToCaller.Bytes.Load()
+// Forwarded is the number of bytes that all channels have forwarded so far.
+func (r *Register) Forwarded() (toWorker, toCaller int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	toWorker, toCaller = r.toWorker, r.toCaller
+	for _, c := range r.channels {
+		toWorker += c.ToWorker.Bytes.Load()
+		toCaller += c.ToCaller.Bytes.Load()
 	}
-	return n
+	return toWorker, toCaller
 }
 
 func index(m map[string]map[*Channel]struct{}, key string, c *Channel) {

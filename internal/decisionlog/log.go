@@ -63,7 +63,7 @@ func (l *Log) RecordDecision(req *authz.Request, d *authz.Decision) {
 
 // RecordEnd records a channel's end, and that of a plain request that was cut.
 func (l *Log) RecordEnd(s *channel.Summary) {
-	if s.Request.Kind == authz.PlainRequest && s.Ending.Decision == nil {
+	if !s.OfChannel() {
 		return
 	}
 	last := s.Decision

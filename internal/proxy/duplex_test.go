@@ -198,7 +198,8 @@ func waitUntilStuck(t *testing.T, g *gateway) {
 	t.Helper()
 	last := int64(-1)
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
-		now := g.register.Forwarded()
+		toWorker, toCaller := g.register.Forwarded()
+		now := toWorker + toCaller
 		if now == last {
 			return
 		}

@@ -114,8 +114,11 @@ func endGRPC(h http.Header, e *channel.Ending) {
 		o := authz.Code(e.Code).Outward()
 		code, message, retryable = o.GRPC, o.Message, o.Retryable
 	}
-	if e.Why == channel.Operator {
+	switch e.Why {
+	case channel.Operator:
 		code, retryable = grpcPermissionDenied, false
+	case channel.TooLarge:
+		code, retryable = grpcResourceExhausted, false
 	}
 	setGRPCStatus(h, http.TrailerPrefix, code, message, e.Code, e.DecisionID, retryable)
 }
@@ -148,21 +151,40 @@ type grpcMessages struct {
 	head    [5]byte // a flag and the length
 	have    int     // of head
 	left    uint32  // of the message
+	limit   int64   // of a message's bytes; 0: none
 }
 
-func (x *exchange) messages() grpcMessages { return grpcMessages{follows: x.grpc} }
+func (x *exchange) messages(ch *channel.Channel) grpcMessages {
+	return grpcMessages{follows: x.grpc, limit: ch.Limits.MaxMessageBytes}
+}
 
-// count adds what was passed, and the messages that ended in it, to flow.
-func (m *grpcMessages) count(flow *channel.Flow, p []byte) {
+// errTooLarge marks that a message has more bytes than the channel's limit.
+var errTooLarge = errors.New("a message is too large")
+
+// pass lets p go on, unless a message that begins in it is too large: that ends
+// the channel. It counts the bytes, and the messages that end in them.
+func (m *grpcMessages) pass(ch *channel.Channel, flow *channel.Flow, p []byte) error {
+	if !m.count(flow, p) {
+		ch.End(channel.EndTooLarge)
+		return errTooLarge
+	}
+	ch.Touch()
+	return nil
+}
+
+func (m *grpcMessages) count(flow *channel.Flow, p []byte) bool {
 	flow.Bytes.Add(int64(len(p)))
 	for m.follows && len(p) > 0 {
 		if m.have < len(m.head) {
 			n := copy(m.head[m.have:], p)
 			m.have, p = m.have+n, p[n:]
 			if m.have < len(m.head) {
-				return
+				return true
 			}
 			m.left = binary.BigEndian.Uint32(m.head[1:])
+			if m.limit > 0 && int64(m.left) > m.limit {
+				return false
+			}
 		}
 		n := min(uint64(m.left), uint64(len(p)))
 		m.left, p = m.left-uint32(n), p[n:]
@@ -171,4 +193,5 @@ func (m *grpcMessages) count(flow *channel.Flow, p []byte) {
 			flow.Messages.Add(1)
 		}
 	}
+	return true
 }

@@ -54,7 +54,7 @@ func TestAWorkerThatStopsReadingHoldsNothingUp(t *testing.T) {
 				go sendWithoutEnd(t, g.address, hangUp)
 			}
 			for last, same := int64(-1), 0; same < 10 || last == 0; time.Sleep(50 * time.Millisecond) {
-				if now := g.register.Forwarded(); now != last {
+				if now, _ := g.register.Forwarded(); now != last {
 					last, same = now, 0
 				} else {
 					same++

@@ -49,7 +49,11 @@ func (c *callee) FullDuplexCall(stream testpb.TestService_FullDuplexCallServer) 
 		if in.GetResponseStatus() != nil {
 			return status.Error(codes.Code(in.ResponseStatus.Code), in.ResponseStatus.Message)
 		}
-		if err := stream.Send(&testpb.StreamingOutputCallResponse{Payload: in.Payload}); err != nil {
+		payload := in.Payload
+		for _, p := range in.GetResponseParameters() {
+			payload = &testpb.Payload{Body: make([]byte, p.Size)}
+		}
+		if err := stream.Send(&testpb.StreamingOutputCallResponse{Payload: payload}); err != nil {
 			return err
 		}
 	}
@@ -81,16 +85,16 @@ func startCallee(t testing.TB) (string, *callee) {
 }
 
 // callThrough is a gRPC client of a gateway in front of a gRPC worker.
-func callThrough(t testing.TB) (*gateway, testpb.TestServiceClient, *callee) {
+func callThrough(t testing.TB, change ...func(*Settings, *channel.Limits)) (*gateway, testpb.TestServiceClient, *callee) {
 	t.Helper()
 	worker, c := startCallee(t)
-	g := startGateway(t, worker, func(s *Settings, _ *channel.Limits) {
+	g := startGateway(t, worker, append(change, func(s *Settings, _ *channel.Limits) {
 		s.Routes = append(s.Routes,
 			Route{Path: "/grpc.testing.TestService/FullDuplexCall", Capability: authz.DuplexCommandStream, Kind: authz.Duplex, LeaseHeader: "x-lease"},
 			Route{Path: "/grpc.testing.TestService/UnaryCall", Capability: "independentControlCommands", Kind: authz.PlainRequest, LeaseHeader: "x-lease"},
 			Route{Path: "/grpc.testing.TestService/UnimplementedCall", Capability: "independentControlCommands", Kind: authz.PlainRequest, LeaseHeader: "x-lease"},
 		)
-	})
+	})...)
 	conn, err := grpc.NewClient(g.address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
@@ -135,6 +139,29 @@ func TestAGRPCCallEchoesBothWaysAndKeepsItsTrailers(t *testing.T) {
 	}
 	if s := g.summary(t); s.Ending.Why != channel.WorkerClosed || s.BytesToWorker == 0 || s.BytesToCaller == 0 {
 		t.Errorf("recorded %+v", s)
+	}
+}
+
+func TestAGRPCMessageThatIsTooLargeEndsItsCall(t *testing.T) {
+	g, client, _ := callThrough(t, func(_ *Settings, l *channel.Limits) { l.MaxMessageBytes = 1000 })
+	for name, large := range map[string]*testpb.StreamingOutputCallRequest{
+		"the caller's": message(strings.Repeat("x", 1000)),
+		"the worker's": {ResponseParameters: []*testpb.ResponseParameters{{Size: 100_000}}},
+	} {
+		stream, err := client.FullDuplexCall(callContext(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = stream.Send(message(strings.Repeat("x", 900)))
+		if out, err := stream.Recv(); err != nil || len(out.Payload.Body) != 900 {
+			t.Fatalf("%s: a smaller one came as %v, %v", name, out, err)
+		}
+		_ = stream.Send(large)
+		_, err = stream.Recv()
+		wantDetails(t, err, codes.ResourceExhausted, "MESSAGE_TOO_LARGE")
+		if s := g.summary(t); s.Ending.Why != channel.TooLarge || s.MessagesToWorker > 2 {
+			t.Errorf("%s: recorded %+v", name, s)
+		}
 	}
 }
 

@@ -51,11 +51,8 @@ func (x *exchange) stream(ctx context.Context, ch *channel.Channel, d authz.Deci
 		x.proxy.opened(time.Since(x.started))
 	}
 
-	messages := x.messages()
-	err := x.copyBody(answer, func(p []byte) {
-		messages.count(&ch.ToCaller, p)
-		ch.Touch()
-	})
+	messages := x.messages(ch)
+	err := x.copyBody(answer, func(p []byte) error { return messages.pass(ch, &ch.ToCaller, p) })
 	// The stream is over, and what ends it below is not to cut a connection
 	// that serves the caller's next request.
 	cut.over()
@@ -204,7 +201,7 @@ func (x *exchange) roundTrip(ctx context.Context, ch *channel.Channel, d authz.D
 		refused := x.deniedOrEnded(ch, admitted)
 		return nil, &refused
 	}
-	body := &callerBody{ReadCloser: x.r.Body, channel: ch, messages: x.messages()}
+	body := &callerBody{ReadCloser: x.r.Body, channel: ch, messages: x.messages(ch)}
 	watched := &watchedConn{Conn: worker, lost: func() { x.giveUpBody(body) }}
 	response, err := x.send(ctx, body, watched, d) //nolint:bodyclose // answer.close does
 	gone := watched.settle()
@@ -330,8 +327,9 @@ type callerBody struct {
 func (b *callerBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if n > 0 {
-		b.messages.count(&b.channel.ToWorker, p[:n])
-		b.channel.Touch()
+		if err := b.messages.pass(b.channel, &b.channel.ToWorker, p[:n]); err != nil {
+			return 0, err
+		}
 	}
 	switch {
 	case errors.Is(err, io.EOF):
@@ -379,8 +377,8 @@ var errCaller = errors.New("writing to the caller")
 // answerBuffer is what an answer's body is moved in; an idle stream holds it.
 const answerBuffer = 16 << 10
 
-// copyBody forwards an answer's body, each piece at once.
-func (x *exchange) copyBody(a *answer, forwarded func([]byte)) error {
+// copyBody forwards an answer's body, each piece that passes at once.
+func (x *exchange) copyBody(a *answer, pass func([]byte) error) error {
 	if a.only {
 		return nil
 	}
@@ -389,11 +387,13 @@ func (x *exchange) copyBody(a *answer, forwarded func([]byte)) error {
 	for {
 		n, err := a.Body.Read(buf)
 		if n > 0 {
+			if err := pass(buf[:n]); err != nil {
+				return err
+			}
 			if _, err := x.w.Write(buf[:n]); err != nil {
 				return errors.Join(errCaller, err)
 			}
 			_ = controller.Flush()
-			forwarded(buf[:n])
 		}
 		switch {
 		case errors.Is(err, io.EOF):
