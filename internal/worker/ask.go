@@ -58,14 +58,16 @@ func (s *Links) watch(ctx context.Context, t Target, each func(*authz.Live)) err
 		return err
 	}
 	defer a.close()
+	offer := s.offerOf(a.response)
 	switch status := a.response.StatusCode; {
 	case status >= 400 && status < 500:
 		return fmt.Errorf("%w: %w", errNoStream, a.wrongStatus())
 	case status != http.StatusOK:
 		return a.wrongStatus()
-	case !s.isStream(a.response):
+	case offer == offersOne:
 		return errNoStream
 	}
+	told := 0
 	lines := bufio.NewScanner(a.response.Body)
 	lines.Buffer(make([]byte, 0, 4<<10), MaxDocument+2)
 	lines.Split(wholeLines)
@@ -75,9 +77,14 @@ func (s *Links) watch(ctx context.Context, t Target, each func(*authz.Live)) err
 			return errors.New("worker writes its live document too often")
 		}
 		live, err := s.decode(lines.Bytes(), a)
-		if err != nil {
+		switch {
+		case err == nil:
+		case offer == offersUnsaid && told == 0: // one document on many lines
+			return errNoStream
+		default:
 			return err
 		}
+		told++
 		each(live)
 	}
 	switch err := lines.Err(); {
@@ -85,20 +92,35 @@ func (s *Links) watch(ctx context.Context, t Target, each func(*authz.Live)) err
 		return fmt.Errorf("%w: more than %d bytes", errMalformed, MaxDocument)
 	case err != nil:
 		return fmt.Errorf("read the live document: %w", kindOf(ctx, err))
+	case offer == offersUnsaid && told <= 1: // it ended behind its one document
+		return errNoStream
 	default:
 		return errors.New("worker ended the stream of its live document")
 	}
 }
 
-// isStream says whether the worker answers with a stream. With link: auto it
-// must say so; with watch the operator did, and only a worker that says it
-// sends one document is taken at its word.
-func (s *Links) isStream(response *http.Response) bool {
+// offer is what a worker that was asked for a stream says it answers with.
+type offer uint8
+
+const (
+	offersOne    offer = iota // document
+	offersStream              // of them
+	offersUnsaid              // by the worker: how the answer goes on will show
+)
+
+// offerOf reads that. With link: watch the operator has said it too, and only a
+// worker that says it sends one document is taken at its word.
+func (s *Links) offerOf(response *http.Response) offer {
 	kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type"))
-	if s.o.Mode == Watch {
-		return kind != "application/json"
+	switch {
+	case kind == "application/json":
+		return offersOne
+	case s.o.Mode == Watch, kind == "application/x-ndjson":
+		return offersStream
+	case response.ContentLength >= 0:
+		return offersOne
 	}
-	return kind == "application/x-ndjson"
+	return offersUnsaid
 }
 
 func (s *Links) decode(raw []byte, a *answer) (*authz.Live, error) {
