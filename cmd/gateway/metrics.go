@@ -64,7 +64,11 @@ func newMetrics() (*metrics, error) {
 		meter:    sdkmetric.NewMeterProvider(sdkmetric.WithReader(exporter)).Meter("sluice"),
 		sets:     map[decisionLabels]metric.MeasurementOption{},
 	}
-	return m, m.instruments()
+	if err := m.instruments(); err != nil {
+		return nil, err
+	}
+	m.beginAtZero()
+	return m, nil
 }
 
 // Buckets in seconds: an evaluation takes tens of microseconds, an open
@@ -82,6 +86,24 @@ func (m *metrics) instruments() error {
 	m.revocationDelay = b.duration("sluice_revocation_delay", "Time from a change noticed to the last byte forwarded.")
 	m.policyReloads = b.counter("sluice_policy_reloads", "Policy sets loaded or refused.")
 	return b.err
+}
+
+// beginAtZero shows the counters whose labels are known before anything is
+// counted: an alert on their increase must not miss the first.
+func (m *metrics) beginAtZero() {
+	ctx := context.Background()
+	for _, kind := range []authz.ChannelKind{authz.Duplex, authz.Stream} {
+		for _, why := range channel.Whys {
+			m.channelEnds.Add(ctx, 0, endLabels(kind, why))
+		}
+	}
+	for _, result := range []string{"loaded", "refused"} {
+		m.policyReloads.Add(ctx, 0, metric.WithAttributes(attribute.String("result", result)))
+	}
+}
+
+func endLabels(kind authz.ChannelKind, why channel.Why) metric.MeasurementOption {
+	return metric.WithAttributes(attribute.String("kind", string(kind)), attribute.String("why", string(why)))
 }
 
 // instrumentBuilder keeps the first error, so that the list above reads as a
@@ -216,8 +238,7 @@ func (m *metrics) RecordEnd(s *channel.Summary) {
 	if !s.OfChannel() {
 		return
 	}
-	m.channelEnds.Add(context.Background(), 1, metric.WithAttributes(
-		attribute.String("kind", string(s.Request.Kind)), attribute.String("why", string(s.Ending.Why))))
+	m.channelEnds.Add(context.Background(), 1, endLabels(s.Request.Kind, s.Ending.Why))
 }
 
 // RecordRevocation implements channel.Recorder.

@@ -11,6 +11,11 @@ func TestBytesCountWhileTheirChannelIsOpenAndPlainRequestsAreNoChannels(t *testi
 	s := newScene(t)
 	s.lease("lease-1", fields{"capabilities": fields{"independentControlCommands": true, "duplexCommandStream": true}, "revision": 2})
 	s.start()
+	for _, name := range []string{`sluice_channel_ends_total{kind="stream",why="revoked"}`, `sluice_policy_reloads_total{result="refused"}`} {
+		if got := s.metric(name); got != "0" {
+			t.Errorf("before anything happened %s is %q", name, got)
+		}
+	}
 	s.echo(s.open("alice", "lease-1"), "hello")
 	for _, direction := range []string{"to_worker", "to_caller"} {
 		s.eventually("bytes "+direction+" are counted", func() bool {

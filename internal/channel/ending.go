@@ -26,6 +26,11 @@ const (
 	Operator     Why = "operator"
 )
 
+// Whys are all of them.
+var Whys = []Why{
+	Revoked, Undecided, WorkerFailed, CallerLost, CallerClosed, WorkerClosed, Refused, Idle, Lifetime, TooLarge, Protocol, Drain, Operator,
+}
+
 // Ending is why and how a channel ends. Code and DecisionID make up the close
 // reason that the caller sees.
 type Ending struct {
