@@ -65,6 +65,12 @@ type speaker struct {
 // on. A WebSocket is that of path, below the lease.
 func (l *life) talk(t testing.TB, transport, caller, lease, path string) *talk {
 	t.Helper()
+	// What a busy machine takes for the first look at a lease refuses nobody.
+	l.eventually("the store has answered for "+lease, func() bool {
+		answer := l.get(caller, "/v1/leases/"+lease+"/capabilities")
+		_ = answer.Body.Close()
+		return answer.StatusCode != http.StatusServiceUnavailable
+	})
 	var sp speaker
 	switch transport {
 	case "websocket":
