@@ -23,7 +23,7 @@ func TestADrainTellsEveryTransport(t *testing.T) {
 	l.start(lifeRoutes, `channels: {drain_delay: 1s, drain_timeout: 12s, max_per_lease: 100, open_rate_per_caller: 10000}`)
 	var talks []*talk
 	for range 10 {
-		for _, transport := range []string{"websocket", "grpc", "sse"} {
+		for _, transport := range []string{"websocket", "websocket over HTTP/2", "grpc", "sse"} {
 			talks = append(talks, l.talk(t, transport, "alice", "lease-1", "duplex"))
 		}
 	}
@@ -50,7 +50,7 @@ func TestADrainTellsEveryTransport(t *testing.T) {
 		switch {
 		case e.at.Sub(since) < 900*time.Millisecond:
 			t.Errorf("%s: ended %v after the signal, before the delay was over", k.name, e.at.Sub(since))
-		case k.transport == "websocket" && (e.status != 1001 || e.code != "SHUTTING_DOWN"):
+		case strings.HasPrefix(k.transport, "websocket") && (e.status != 1001 || e.code != "SHUTTING_DOWN"):
 			t.Errorf("%s: ended with %+v", k.name, e)
 		case k.transport == "grpc" && (e.status != 14 || e.code != "SHUTTING_DOWN"):
 			t.Errorf("%s: ended with %+v", k.name, e)
