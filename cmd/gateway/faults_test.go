@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/net/http2"
 )
 
 // Faults that users of neighbouring gateways have reported, shown on a gateway
@@ -59,6 +61,10 @@ func TestADrainTellsEveryTransport(t *testing.T) {
 	<-l.exited
 	if code, took := l.cmd.ProcessState.ExitCode(), time.Since(since); code != 0 || took > 12*time.Second && !stoodStill(since) || took > 12*time.Second+bound {
 		t.Errorf("exited with %d after %v", code, took)
+	}
+	<-l.http2.ended
+	if code, ok := <-l.http2.goAways; !ok || code != http2.ErrCodeNo {
+		t.Errorf("over HTTP/2 the connection was told to go away with %v, %v", code, ok)
 	}
 	for _, e := range l.decisions {
 		if ended := e.Custom.Sluice.Ended; ended != nil && ended.Why != "drain" {

@@ -78,6 +78,8 @@ func callHTTP2(t testing.TB, address string) *http2Caller {
 // in whole before it is read: one that nobody reads must not hold the others up.
 func (c *http2Caller) read() {
 	defer close(c.ended)
+	defer close(c.connects)
+	defer close(c.goAways)
 	for {
 		frame, err := c.framer.ReadFrame()
 		c.mu.Lock()
@@ -295,11 +297,10 @@ func (c *http2Caller) RoundTrip(r *http.Request) (*http.Response, error) {
 // ends one must leave the others alone.
 func (l *life) streams() *http.Client {
 	l.oneMore.Do(func() {
-		c := callHTTP2(l.t, l.address)
-		if offered := <-c.connects; !offered {
+		l.http2 = callHTTP2(l.t, l.address)
+		if !<-l.http2.connects {
 			l.t.Error("extended CONNECT is not offered")
 		}
-		l.http2 = &http.Client{Transport: c}
 	})
-	return l.http2
+	return &http.Client{Transport: l.http2}
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -30,7 +29,7 @@ type life struct {
 	conn *grpc.ClientConn
 
 	oneMore sync.Once
-	http2   *http.Client
+	http2   *http2Caller
 }
 
 const lifeRoutes = `routes:
