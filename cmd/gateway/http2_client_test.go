@@ -238,6 +238,17 @@ func (s *http2Stream) Close() error {
 	return s.caller.framer.WriteRSTStream(s.id, http2.ErrCodeCancel)
 }
 
+// head is the answer's head, or nil where none comes.
+func (s *http2Stream) head() []hpack.HeaderField {
+	select {
+	case fields := <-s.answer:
+		return fields
+	case <-s.caller.ended:
+	case <-time.After(bound):
+	}
+	return nil
+}
+
 // field is a header's or trailer's first value.
 func field(all []hpack.HeaderField, name string) string {
 	for _, f := range all {
@@ -266,14 +277,8 @@ func (c *http2Caller) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	var fields []hpack.HeaderField
-	select {
-	case fields = <-s.answer:
-	case <-c.ended:
-		return nil, net.ErrClosed
-	case <-r.Context().Done():
-		return nil, r.Context().Err()
-	case <-time.After(bound):
+	fields := s.head()
+	if fields == nil {
 		return nil, errors.New("no answer over HTTP/2")
 	}
 	answer := &http.Response{ProtoMajor: 2, Proto: "HTTP/2.0", Header: http.Header{}, Request: r, Body: s}
