@@ -83,7 +83,7 @@ func (o *obstinate) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 // than the bound, in neither direction; and another lease's go on.
 func TestNoByteComesThroughOnceTheBoundIsOver(t *testing.T) {
 	t.Parallel()
-	leases := []string{"lease-1", "lease-2"}
+	leases := []string{"lease-1", "lease-2", "lease-3", "lease-4"}
 	worker := &obstinate{Worker: sample.New(document("wrk-a", "plg-a", "g1")), took: map[string]*taken{}, done: map[string]chan struct{}{}}
 	for _, lease := range leases {
 		worker.took[lease], worker.done[lease] = &taken{}, make(chan struct{})
@@ -104,33 +104,39 @@ func TestNoByteComesThroughOnceTheBoundIsOver(t *testing.T) {
 	})
 	s := newRedisScene(t)
 	s.set("worker:wrk-a", fmt.Sprintf(`{"id": "wrk-a", "pluginId": "plg-a", "url": "http://%s", "revision": 2}`, listener.Addr()))
-	s.start()
-	s.eventually("the leases are held", func() bool {
-		return s.get("alice", "/v1/leases/lease-1/capabilities").StatusCode == 200 && s.get("alice", "/v1/leases/lease-2/capabilities").StatusCode == 200
-	})
-
-	callers, gone := map[string]*taken{}, map[string]chan struct{}{}
+	for _, lease := range leases[2:] {
+		s.set("lease:"+lease, s.leaseText(lease, nil))
+	}
+	s.start(`channels: {open_rate_per_caller: 100000, revocation_bound: 5s}`)
 	for _, lease := range leases {
-		conn, err := net.Dial("tcp", s.address)
-		if err != nil {
-			t.Fatal(err)
+		s.eventually("the lease is held", func() bool { return s.get("alice", "/v1/leases/"+lease+"/capabilities").StatusCode == 200 })
+	}
+
+	// The first two are HTTP/1.1's, the others streams of one HTTP/2 connection.
+	callers, gone := map[string]*taken{}, map[string]chan struct{}{}
+	over2 := callHTTP2(t, s.address)
+	for i, lease := range leases {
+		var channel io.ReadWriter
+		if i < 2 {
+			channel = s.upgraded(lease)
+		} else {
+			stream, err := over2.request(":method", "CONNECT", ":protocol", "websocket", ":scheme", "http", ":authority", "gateway",
+				":path", "/v1/leases/"+lease+"/duplex", "authorization", "Bearer token-of-alice", "sec-websocket-version", "13")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if answer := stream.head(); field(answer, ":status") != "200" {
+				t.Fatalf("answered %v", answer)
+			}
+			channel = stream
 		}
-		t.Cleanup(func() { _ = conn.Close() })
-		fmt.Fprintf(conn, "GET /v1/leases/%s/duplex HTTP/1.1\r\nHost: gateway\r\nAuthorization: Bearer token-of-alice\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n", lease)
-		_ = conn.SetReadDeadline(time.Now().Add(bound))
-		br := bufio.NewReader(conn)
-		if answer, err := http.ReadResponse(br, nil); err != nil || answer.StatusCode != 101 {
-			t.Fatalf("answered %+v, %v", answer, err)
-		}
-		_ = conn.SetReadDeadline(time.Time{})
 		took, over := &taken{}, make(chan struct{})
 		callers[lease], gone[lease] = took, over
 		go func() {
 			defer close(over)
-			took.from(br)
-			_ = conn.Close()
+			took.from(channel)
 		}()
-		go pour(conn, append([]byte{0x82, 0x80 | 100, 0, 0, 0, 0}, make([]byte, 100)...))
+		go pour(channel, append([]byte{0x82, 0x80 | 100, 0, 0, 0, 0}, make([]byte, 100)...))
 	}
 	flows := func(lease string) {
 		t.Helper()
@@ -139,29 +145,57 @@ func TestNoByteComesThroughOnceTheBoundIsOver(t *testing.T) {
 			return worker.took[lease].bytes.Load() > toWorker+2000 && callers[lease].bytes.Load() > toCaller+2000
 		})
 	}
-	flows("lease-1")
-	flows("lease-2")
+	for _, lease := range leases {
+		flows(lease)
+	}
 
 	since := time.Now()
-	s.set("lease:lease-1", s.leaseText("lease-1", fields{"status": "revoked", "revision": 2}))
-	for what, end := range map[string]chan struct{}{"the worker's connection": worker.done["lease-1"], "the caller's": gone["lease-1"]} {
-		select {
-		case <-end:
-		case <-time.After(2 * bound):
-			t.Fatalf("%s is still there", what)
-		}
+	revoked := []string{"lease-1", "lease-3"}
+	for _, lease := range revoked {
+		s.set("lease:"+lease, s.leaseText(lease, fields{"status": "revoked", "revision": 2}))
 	}
-	for what, took := range map[string]*taken{"the worker": worker.took["lease-1"], "the caller": callers["lease-1"]} {
-		if late := time.Unix(0, took.last.Load()).Sub(since); late > bound {
-			t.Errorf("%s got something %v after the revocation", what, late)
+	for _, lease := range revoked {
+		for what, end := range map[string]chan struct{}{"the worker's connection": worker.done[lease], "the caller's": gone[lease]} {
+			select {
+			case <-end:
+			case <-time.After(2 * bound):
+				t.Fatalf("%s: %s is still there", lease, what)
+			}
+		}
+		for what, took := range map[string]*taken{"the worker": worker.took[lease], "the caller": callers[lease]} {
+			if late := time.Unix(0, took.last.Load()).Sub(since); late > bound {
+				t.Errorf("%s: %s got something %v after the revocation", lease, what, late)
+			}
+		}
+		// What the gateway counted is what came, and no more is on its way.
+		end := s.ended(lease).Custom.Sluice.Ended
+		if end.Why != "revoked" || end.BytesToWorker < worker.took[lease].bytes.Load()-200 || end.BytesToCaller < callers[lease].bytes.Load()-200 {
+			t.Errorf("%s: recorded %+v; the worker got %d bytes, the caller %d", lease, end, worker.took[lease].bytes.Load(), callers[lease].bytes.Load())
 		}
 	}
 	s.within(since)
+	s.eventually("the revocations are measured", func() bool { return s.metric("sluice_revocation_delay_seconds_count") == "2" })
 	flows("lease-2")
-	// What the gateway counted is what came, and no more is on its way.
-	end := s.ended("lease-1").Custom.Sluice.Ended
-	if end.Why != "revoked" || end.BytesToWorker < worker.took["lease-1"].bytes.Load()-200 || end.BytesToCaller < callers["lease-1"].bytes.Load()-200 {
-		t.Errorf("recorded %+v; the worker got %d bytes, the caller %d", end, worker.took["lease-1"].bytes.Load(), callers["lease-1"].bytes.Load())
+	flows("lease-4")
+}
+
+// upgraded is a WebSocket whose frames are the test's own.
+func (s *scene) upgraded(lease string) io.ReadWriter {
+	s.t.Helper()
+	conn, err := net.Dial("tcp", s.address)
+	if err != nil {
+		s.t.Fatal(err)
 	}
-	s.eventually("the revocation is measured", func() bool { return s.metric("sluice_revocation_delay_seconds_count") == "1" })
+	s.t.Cleanup(func() { _ = conn.Close() })
+	fmt.Fprintf(conn, "GET /v1/leases/%s/duplex HTTP/1.1\r\nHost: gateway\r\nAuthorization: Bearer token-of-alice\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n", lease)
+	_ = conn.SetReadDeadline(time.Now().Add(bound))
+	br := bufio.NewReader(conn)
+	if answer, err := http.ReadResponse(br, nil); err != nil || answer.StatusCode != 101 {
+		s.t.Fatalf("answered %+v, %v", answer, err)
+	}
+	_ = conn.SetReadDeadline(time.Time{})
+	return struct {
+		io.Reader
+		io.Writer
+	}{br, conn}
 }
