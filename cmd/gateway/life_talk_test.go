@@ -62,13 +62,21 @@ type speaker struct {
 }
 
 // talk opens a conversation by a transport, hears the first echoes, and goes
-// on. A WebSocket is that of path, below the lease.
+// on. A WebSocket, over HTTP/2 too, is that of path, below the lease.
 func (l *life) talk(t testing.TB, transport, caller, lease, path string) *talk {
 	t.Helper()
+	// What a busy machine takes for the first look at a lease refuses nobody.
+	l.eventually("the store has answered for "+lease, func() bool {
+		answer := l.get(caller, "/v1/leases/"+lease+"/capabilities")
+		_ = answer.Body.Close()
+		return answer.StatusCode != http.StatusServiceUnavailable
+	})
 	var sp speaker
 	switch transport {
 	case "websocket":
-		sp = l.byWebSocket(t, caller, "/v1/leases/"+lease+"/"+path)
+		sp = l.byWebSocket(t, caller, "/v1/leases/"+lease+"/"+path, nil)
+	case "websocket over HTTP/2":
+		sp = l.byWebSocket(t, caller, "/v1/leases/"+lease+"/"+path, l.streams())
 	case "grpc":
 		sp = l.byGRPC(t, caller, lease)
 	case "sse":
@@ -165,10 +173,10 @@ func stay(t testing.TB, talks ...*talk) {
 	}
 }
 
-func (l *life) byWebSocket(t testing.TB, caller, path string) speaker {
+func (l *life) byWebSocket(t testing.TB, caller, path string, client *http.Client) speaker {
 	t.Helper()
 	ctx, leave := context.WithCancel(context.Background())
-	conn, answer, err := websocket.Dial(ctx, "ws://"+l.address+path, &websocket.DialOptions{HTTPHeader: bearer(caller)})
+	conn, answer, err := websocket.Dial(ctx, "ws://"+l.address+path, &websocket.DialOptions{HTTPHeader: bearer(caller), HTTPClient: client})
 	if err != nil {
 		t.Fatalf("the channel at %s did not open: %v %v", path, err, answer)
 	}

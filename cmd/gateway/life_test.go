@@ -27,6 +27,9 @@ type life struct {
 
 	once sync.Once
 	conn *grpc.ClientConn
+
+	oneMore sync.Once
+	http2   *http2Caller
 }
 
 const lifeRoutes = `routes:
@@ -140,7 +143,9 @@ func (l *life) cause(name string, change fields) cause {
 }
 
 // everywhere has a cause shown on every transport at once.
-func (c *cause) everywhere() { c.transports = []string{"websocket", "grpc", "sse"} }
+func (c *cause) everywhere() {
+	c.transports = []string{"websocket", "websocket over HTTP/2", "grpc", "sse"}
+}
 
 // of the worker's, which is the end by 1014.
 func (c *cause) ofTheWorker(reason authz.Reason) {
@@ -474,7 +479,7 @@ func (l *life) byOperator(t *testing.T) {
 	c.everywhere()
 	c.code, c.why = "CLOSED_BY_OPERATOR", "operator"
 	c.change = func() {
-		if status, _, body := l.operator("DELETE", "/v1/channels?lease="+c.mine, ""); status != 200 || !strings.Contains(body, "3") {
+		if status, _, body := l.operator("DELETE", "/v1/channels?lease="+c.mine, ""); status != 200 || !strings.Contains(body, "4") {
 			t.Errorf("the operator was answered %d %s", status, body)
 		}
 	}

@@ -123,6 +123,10 @@ func workerMain() int {
 		return 2
 	}
 	listener, err := net.Listen("tcp", os.Getenv("SLUICE_TEST_ADDRESS"))
+	for tries := 0; errors.Is(err, syscall.EADDRINUSE) && tries < 200; tries++ { // a port that another process had may not be free at once
+		time.Sleep(50 * time.Millisecond)
+		listener, err = net.Listen("tcp", os.Getenv("SLUICE_TEST_ADDRESS"))
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 2

@@ -285,14 +285,14 @@ func TestAChannelLastsAsLongAsWhatWasSignedForIt(t *testing.T) {
 
 	// It expires, and nobody says so.
 	short := s.leaseText("short", nil)
-	signed := by.sign("all.jwk", "lease", "short", short, "--life", "4s")
+	signed := by.sign("all.jwk", "lease", "short", short, "--life", "12s")
 	s.put("lease", "short", signed)
 	exp := expOf(t, signed)
 	channel := s.open("alice", "short")
 	if e := closed(t, channel); e.Code != 1008 || time.Now().Before(exp) {
 		t.Errorf("closed with %d, %s before its exp", e.Code, time.Until(exp))
 	}
-	within(t, exp)
+	s.within(exp)
 	if p, _ := s.refused("alice", "short"); s.decision(p.DecisionID).Custom.Sluice.Reason != "RECORD_MALFORMED" {
 		t.Errorf("got %+v", p)
 	}
@@ -313,7 +313,7 @@ func TestAChannelLastsAsLongAsWhatWasSignedForIt(t *testing.T) {
 	if e := closed(t, channel); e.Code != 1008 {
 		t.Errorf("closed with %d", e.Code)
 	}
-	within(t, since)
+	s.within(since)
 
 	// A tenant's own lease does not reach a worker that others use too.
 	since = time.Now()
@@ -321,7 +321,7 @@ func TestAChannelLastsAsLongAsWhatWasSignedForIt(t *testing.T) {
 	if e := closed(t, tenants); e.Code != 1014 {
 		t.Errorf("closed with %d", e.Code)
 	}
-	within(t, since)
+	s.within(since)
 	s.put("lease", "mine", by.sign("acme.jwk", "lease", "mine", mine("wrk-b", 3)))
 	s.eventually("the tenant's lease is granted", func() bool {
 		conn, _, err := s.connect("alice", "mine")
@@ -345,7 +345,7 @@ func TestAChannelLastsAsLongAsWhatWasSignedForIt(t *testing.T) {
 	if e := closed(t, tenants); e.Code != 1008 {
 		t.Errorf("closed with %d", e.Code)
 	}
-	within(t, since)
+	s.within(since)
 	s.logged("is signed with a key that is not known")
 	s.echo(neighbour, "still here")
 }

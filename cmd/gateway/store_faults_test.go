@@ -122,35 +122,28 @@ func behindRelay(t testing.TB, maxAge time.Duration) (*faultScene, *redistest.Se
 
 func TestASilentRedisDecidesUntilItsAgeThenDeniesAndRecovers(t *testing.T) {
 	t.Parallel()
-	const maxAge = 3 * time.Second
+	const maxAge = 10 * time.Second
 	s, _, relay := behindRelay(t, maxAge)
+	stoodStill := watchForStandstills(t)
 	conn := s.open("alice", "lease-1")
 	relay.Pause()
-	silent := time.Now()
-	for paced := time.NewTicker(50 * time.Millisecond); time.Since(silent) < maxAge*2/3; <-paced.C {
-		since := time.Now()
+	for range 20 { // no answer comes before Resume: nobody waits for one
 		if !s.granted("lease-1") {
-			t.Fatalf("refused %v after the last confirmation", time.Since(silent))
-		}
-		if took := time.Since(since); took > time.Second {
-			t.Errorf("a request waited for the store: %v", took)
+			t.Fatal("refused by what was confirmed a moment ago")
 		}
 	}
-	since := time.Now()
 	p, answer := s.refused("alice", "lease-9") // nothing is known of it
-	if answer.StatusCode != 503 || p.Code != "AUTHORIZATION_UNAVAILABLE" || time.Since(since) > 2*time.Second {
-		t.Errorf("a lease never seen: answered %d %+v after %v", answer.StatusCode, p, time.Since(since))
+	if answer.StatusCode != 503 || p.Code != "AUTHORIZATION_UNAVAILABLE" {
+		t.Errorf("a lease never seen: answered %d %+v", answer.StatusCode, p)
 	}
 	if e := closed(t, conn); e.Code != 1011 || !strings.HasPrefix(e.Reason, "AUTHORIZATION_UNAVAILABLE ") {
 		t.Errorf("closed with %d %q", e.Code, e.Reason)
-	}
-	if took := time.Since(silent); took < maxAge-time.Second || took > maxAge+3*time.Second {
-		t.Errorf("it ended after %v", took)
 	}
 	p, answer = s.refused("alice", "lease-1")
 	if answer.StatusCode != 503 || answer.Header.Get("Retry-After") == "" || s.decision(p.DecisionID).Result.Reason != "SNAPSHOT_STALE" {
 		t.Errorf("answered %d %v %+v", answer.StatusCode, answer.Header, p)
 	}
+	s.agesAgree(maxAge)
 	if status, said := s.ready("/readyz?verbose"); status != 503 || !strings.Contains(fmt.Sprint(said["not_ready"]), "store") {
 		t.Errorf("ready: %d %v", status, said)
 	}
@@ -163,7 +156,7 @@ func TestASilentRedisDecidesUntilItsAgeThenDeniesAndRecovers(t *testing.T) {
 	relay.Resume()
 	back := time.Now()
 	s.eventually("it is granted again", func() bool { return s.granted("lease-1") })
-	if took := time.Since(back); took > 5*time.Second {
+	if took := time.Since(back); took > 5*time.Second && !stoodStill(back) {
 		t.Errorf("recovery took %v", took)
 	}
 	if status, said := s.ready("/readyz?verbose"); status != 200 {
@@ -184,7 +177,7 @@ func TestARevocationIsSeenThatCameWhileTheConnectionWasCut(t *testing.T) {
 	relay.Refuse(false)
 	since := time.Now()
 	s.lost(mine)
-	within(t, since)
+	s.within(since)
 	s.stays(neighbour)
 	if after := s.metric("sluice_store_resyncs_total"); after == before {
 		t.Errorf("%s resyncs, before %s", after, before)
@@ -199,7 +192,7 @@ func TestASlowRedisIsConfirmedByItsPings(t *testing.T) {
 	since := time.Now()
 	s.writeLease("lease-1", "revoked", 2)
 	s.lost(mine)
-	within(t, since)
+	s.within(since)
 	s.stays(neighbour)
 }
 
@@ -219,7 +212,7 @@ func TestAFlushEndsEverythingAndItComesBack(t *testing.T) {
 // be told is gone.
 func TestAFullBufferLosesNoRevocation(t *testing.T) {
 	t.Parallel()
-	s, server, relay := behindRelay(t, 10*time.Second)
+	s, server, relay := behindRelay(t, time.Minute)
 	mine, neighbour := s.open("alice", "lease-1"), s.open("alice", "lease-2")
 	ctx := context.Background()
 	if err := server.Client.ConfigSet(ctx, "client-output-buffer-limit", "normal 65536 0 0").Err(); err != nil {
@@ -246,7 +239,7 @@ func TestAFullBufferLosesNoRevocation(t *testing.T) {
 	relay.Resume()
 	since := time.Now()
 	s.lost(mine)
-	within(t, since)
+	s.within(since)
 	s.stays(neighbour)
 }
 
@@ -320,7 +313,7 @@ func TestSentinelsPromoteAReplicaAndChannelsStay(t *testing.T) {
 	if e := closed(t, neighbour); e.Code != 1008 {
 		t.Errorf("closed with %d %q", e.Code, e.Reason)
 	}
-	within(t, since)
+	s.within(since)
 }
 
 // refusesTheStoreAsWorker shows that a record cannot send a caller to the store's
@@ -394,7 +387,7 @@ func TestAClusterThatLosesAMasterGoesOn(t *testing.T) {
 	if e := closed(t, neighbour); e.Code != 1008 {
 		t.Errorf("closed with %d %q", e.Code, e.Reason)
 	}
-	within(t, since)
+	s.within(since)
 }
 
 func TestAChangeThroughOneGatewayIsEnforcedByTheOther(t *testing.T) {
@@ -409,7 +402,7 @@ func TestAChangeThroughOneGatewayIsEnforcedByTheOther(t *testing.T) {
 		t.Fatalf("answered %d %s", status, text)
 	}
 	b.lost(mine)
-	within(t, since)
+	b.within(since)
 	b.stays(neighbour)
 	a.denied("lease-1", "LEASE_NOT_ACTIVE")
 	// And a rebase: what both saw is forgotten by both.
