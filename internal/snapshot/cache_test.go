@@ -566,3 +566,21 @@ func TestAChangedLeaseThatNobodyRetainsIsReadAgainWhenItIsAskedFor(t *testing.T)
 		}
 	})
 }
+
+func TestAStoreThatDoesNotAnswerHoldsARequestUpForItsTimeAndNoLonger(t *testing.T) {
+	bubble(t, Options{MaxAge: time.Minute}, func(t *testing.T, c *Cache, m *memoryStore, told func() string) {
+		before := see(c)
+		m.mu.Lock()
+		m.delay = time.Hour
+		m.mu.Unlock()
+		m.feed.Up() // what is held is to be read again
+		began := time.Now()
+		if v := see(c); !v.Fresh || v.Snapshot != before.Snapshot || time.Since(began) != waitHeld {
+			t.Errorf("a held lease waited %s: %+v", time.Since(began), v)
+		}
+		began = time.Now()
+		if v := c.Snapshot(t.Context(), "lease-2"); v.Fresh || v.Snapshot != nil || v.Err == nil || time.Since(began) != waitUnseen {
+			t.Errorf("a lease never seen waited %s: %+v", time.Since(began), v)
+		}
+	})
+}
