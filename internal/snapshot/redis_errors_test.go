@@ -16,6 +16,7 @@ import (
 	"slices"
 	"sluice/internal/snapshot/redistest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -82,12 +83,17 @@ func readNonsense(t *testing.T, server *scripted, there bool) {
 // certificate makes a certificate for 127.0.0.1 and writes it and its key.
 func certificate(t *testing.T, dir, name string) *x509.CertPool {
 	t.Helper()
+	return certificateUntil(t, dir, name, time.Now().Add(time.Hour))
+}
+
+func certificateUntil(t *testing.T, dir, name string, end time.Time) *x509.CertPool {
+	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: end.Add(-2 * time.Hour), NotAfter: end,
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
@@ -143,5 +149,67 @@ func TestRedisOverTLSIsTrustedByItsCertificateAlone(t *testing.T) {
 		if values, err := b.Read(context.Background(), []Key{leaseKey}); err == nil && values[0].Err == nil {
 			t.Errorf("%s: read %+v", c.name, values[0])
 		}
+	}
+}
+
+// The records of a server whose certificate has expired, or that speaks no TLS
+// of today, are not read, and nothing is told to it.
+func TestRedisOverOldTLSIsNotTrusted(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	now := time.Now()
+	roots := map[string]*x509.CertPool{
+		"good":    certificate(t, dir, "good"),
+		"expired": certificateUntil(t, dir, "expired", now.Add(-time.Minute)),
+		"early":   certificateUntil(t, dir, "early", now.Add(3*time.Hour)),
+	}
+	for _, row := range []struct {
+		certificate string
+		version     uint16
+		trusted     bool
+	}{
+		{"good", tls.VersionTLS13, true},
+		{"good", tls.VersionTLS12, true},
+		{"good", tls.VersionTLS11, false},
+		{"good", tls.VersionTLS10, false},
+		{"expired", tls.VersionTLS13, false},
+		{"expired", tls.VersionTLS12, false},
+		{"early", tls.VersionTLS13, false},
+	} {
+		t.Run(row.certificate+" "+tls.VersionName(row.version), func(t *testing.T) {
+			t.Parallel()
+			pair, err := tls.LoadX509KeyPair(filepath.Join(dir, row.certificate+".crt"), filepath.Join(dir, row.certificate+".key"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{
+				Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS10, MaxVersion: row.version,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			server := scriptOn(t, l)
+			var told atomic.Int32
+			server.misbehave(func([]string) string { told.Add(1); return "" })
+			c, store := cacheOn(t, Options{}, RedisOptions{
+				Addresses: []string{server.address}, Password: "secret",
+				TLS: &tls.Config{RootCAs: roots[row.certificate], MinVersion: tls.VersionTLS12},
+			})
+			if row.trusted {
+				awaitFresh(t, c, "lease-1")
+				return
+			}
+			for range 3 {
+				if v := c.Snapshot(t.Context(), "lease-1"); v.Fresh || v.Snapshot != nil || v.Err == nil {
+					t.Errorf("got %+v", v)
+				}
+			}
+			if values, err := store.Read(t.Context(), []Key{leaseKey}); err == nil && values[0].Err == nil {
+				t.Errorf("read %+v", values[0])
+			}
+			if c.Ready() == nil || told.Load() > 0 || server.accepted.Load() == 0 {
+				t.Errorf("ready: %v, told %d commands over %d connections", c.Ready(), told.Load(), server.accepted.Load())
+			}
+		})
 	}
 }
