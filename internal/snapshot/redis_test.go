@@ -271,7 +271,10 @@ func TestConcurrentMissesOfOneLeaseShareOneRead(t *testing.T) {
 
 func TestAConfirmedSnapshotCostsNoCommand(t *testing.T) {
 	s, server := redisScene(t, Options{})
-	s.eventually("it was looked for rebases", func() bool { return commands(t, server)["getrange"] == 1 })
+	s.eventually("what is asked at the start was asked", func() bool {
+		asked := commands(t, server)
+		return asked["getrange"] == 1 && asked["acl|dryrun"] == len(excess)
+	})
 	s.view("lease-1")
 	s.view("no-lease")
 	before := commands(t, server)
