@@ -28,8 +28,8 @@ func TestALogThatIsNotReadHoldsUpNobodyAndIsCounted(t *testing.T) {
 	if n := log.Dropped(); n == 0 || n >= recorded {
 		t.Errorf("%d of %d records were dropped", n, recorded)
 	}
-	unread.Close() // frees the writer: what it writes now is lost, and counted
 	before := log.Dropped()
+	unread.Close() // frees the writer: what it writes now is lost, and counted
 	cancel()
 	if err := <-done; err != nil {
 		t.Error(err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sluice/internal/authz"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -309,6 +310,53 @@ func TestAFloodOfMadeUpIDsEvictsNoLease(t *testing.T) {
 	})
 }
 
+// Each made-up id costs one read of one record, however many ask at once, and
+// leaves no more than the bounds say.
+func TestAnIDThatIsNoLeaseCostsOneReadAndNoRoomForEver(t *testing.T) {
+	bubble(t, Options{}, func(t *testing.T, c *Cache, m *memoryStore, told func() string) {
+		see(c)
+		_, before := m.counted()
+		const ids = 50_000
+		for i := range ids {
+			if v := c.Snapshot(t.Context(), fmt.Sprint("made-up-", i)); !v.Fresh || v.Snapshot.Lease != nil {
+				t.Fatalf("got %+v", v)
+			}
+		}
+		if _, reads := m.counted(); reads-before != ids {
+			t.Errorf("%d ids cost %d reads", ids, reads-before)
+		}
+		slots := len(c.index.table.Load().slots)
+		if s := c.Stats(); s.Absent > 8192 || len(c.entries) > 8192+10 || s.Leases != 1 || slots > 64<<10 || len(c.active) > 0 || c.waiting > 0 {
+			t.Errorf("remembered are %d ids, %d entries, %d leases, %d slots, %d of them in use", s.Absent, len(c.entries), s.Leases, slots, len(c.active))
+		}
+		if n := len(c.marks.young) + len(c.marks.old); n > 5 {
+			t.Errorf("%d revisions are remembered of nothing", n)
+		}
+	})
+}
+
+func TestMadeUpIDsThatAreAskedForTogetherAreReadTogether(t *testing.T) {
+	bubble(t, Options{}, func(t *testing.T, c *Cache, m *memoryStore, told func() string) {
+		see(c)
+		m.delay = 20 * time.Millisecond
+		calls, reads := m.counted()
+		const ids, askers = 2000, 5
+		var all sync.WaitGroup
+		for i := range ids * askers {
+			all.Go(func() {
+				if v := c.Snapshot(t.Context(), fmt.Sprint("made-up-", i%ids)); !v.Fresh || v.Snapshot.Lease != nil {
+					t.Errorf("got %+v", v)
+				}
+			})
+		}
+		all.Wait()
+		callsNow, readsNow := m.counted()
+		if readsNow-reads != ids || callsNow-calls > ids/batchSize*2 {
+			t.Errorf("%d ids, each asked for %d times, cost %d reads in %d calls", ids, askers, readsNow-reads, callsNow-calls)
+		}
+	})
+}
+
 func TestLeasesAreBoundedAndTheirMarksStay(t *testing.T) {
 	bubble(t, Options{MaxLeases: 10}, func(t *testing.T, c *Cache, m *memoryStore, told func() string) {
 		id := func(i int) string { return fmt.Sprint("lease-", i) }
@@ -563,6 +611,24 @@ func TestAChangedLeaseThatNobodyRetainsIsReadAgainWhenItIsAskedFor(t *testing.T)
 		feed{c}.Changed(leaseKey)
 		if v := see(c); !v.Fresh {
 			t.Errorf("got %+v", v)
+		}
+	})
+}
+
+func TestAStoreThatDoesNotAnswerHoldsARequestUpForItsTimeAndNoLonger(t *testing.T) {
+	bubble(t, Options{MaxAge: time.Minute}, func(t *testing.T, c *Cache, m *memoryStore, told func() string) {
+		before := see(c)
+		m.mu.Lock()
+		m.delay = time.Hour
+		m.mu.Unlock()
+		m.feed.Up() // what is held is to be read again
+		began := time.Now()
+		if v := see(c); !v.Fresh || v.Snapshot != before.Snapshot || time.Since(began) != waitHeld {
+			t.Errorf("a held lease waited %s: %+v", time.Since(began), v)
+		}
+		began = time.Now()
+		if v := c.Snapshot(t.Context(), "lease-2"); v.Fresh || v.Snapshot != nil || v.Err == nil || time.Since(began) != waitUnseen {
+			t.Errorf("a lease never seen waited %s: %+v", time.Since(began), v)
 		}
 	})
 }

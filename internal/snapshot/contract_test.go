@@ -173,6 +173,27 @@ func (s *scene) notTold(marker string) {
 	s.told(marker)
 }
 
+// allTold waits until everything written so far was told of, which it forgets:
+// the marker's change stands behind all of it.
+func (s *scene) allTold(marker string) {
+	s.t.Helper()
+	s.set(Key{authz.KindLease, marker}, leaseOf(marker, 1, "active"))
+	s.eventually("the marker is seen", func() bool { return s.view(marker).Snapshot.Lease != nil })
+	s.Retain(marker)
+	defer s.Release(marker)
+	s.set(Key{authz.KindLease, marker}, leaseOf(marker, 2, "revoked"))
+	for deadline := time.After(10 * time.Second); ; {
+		select {
+		case got := <-s.changes:
+			if got == marker {
+				return
+			}
+		case <-deadline:
+			s.t.Fatalf("not told of %s", marker)
+		}
+	}
+}
+
 func leaseOf(id string, revision int, status string) string {
 	return fmt.Sprintf(`{"id":%q,"tenantId":"acme","environmentId":"env-1","status":%q,"revision":%d,`+
 		`"pin":{"driver":"sandbox","pluginId":"plg-a","driverKey":"daytona","workerId":"wrk-a"}}`, id, status, revision)
@@ -395,7 +416,7 @@ func TestWhatWasWipedIsAbsent(t *testing.T) {
 
 func TestAnOutageIsNeverAnAbsence(t *testing.T) {
 	onEveryStoreAlone(t, func(t *testing.T, b *backend) {
-		s := newScene(t, b, Options{MaxAge: 2 * time.Second})
+		s := newScene(t, b, Options{MaxAge: 5 * time.Second})
 		s.Retain("lease-1")
 		before := s.view("lease-1")
 		b.outage()

@@ -194,6 +194,49 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 }
 
+// What is made to take much room takes no more than any text of its length.
+func TestDecodeTakesBoundedRoom(t *testing.T) {
+	fill := func(piece string) string {
+		return lease(`,"x":[` + strings.Repeat(piece+",", (MaxText-len(lease(`,"x":[1]`)))/(len(piece)+1)) + "1]")
+	}
+	var names strings.Builder
+	for i := 0; names.Len() < MaxText-200; i++ {
+		fmt.Fprintf(&names, `,"%x":0`, i)
+	}
+	for name, row := range map[string]struct {
+		raw     string
+		refused bool
+		room    uint64
+	}{
+		"numbers":                {fill("1"), false, 128 << 20},
+		"empty lists":            {fill("[]"), false, 128 << 20},
+		"empty objects":          {fill("{}"), false, 128 << 20},
+		"lists of lists":         {fill(deep(30)), false, 128 << 20},
+		"objects of one":         {fill(`{"a":1}`), false, 128 << 20},
+		"many names":             {lease(names.String()), false, 128 << 20},
+		"the deepest":            {lease(`,"x":` + deep((MaxText-100)/2)), true, 1 << 20},
+		"depth without an end":   {`{"x":` + strings.Repeat("[", MaxText-10), true, 1 << 20},
+		"depth by objects":       {strings.Repeat(`{"x":`, MaxText/5), true, 1 << 20},
+		"a long name":            {`{"` + strings.Repeat("a", MaxText-10), true, 4 << 20},
+		"a long number":          {lease(`,"revision":` + strings.Repeat("9", MaxText-100)), true, 4 << 20},
+		"a duplicate among many": {lease(names.String() + `,"0":0`), true, 64 << 20},
+		"a large one":            {strings.Repeat(" ", 8<<20), true, 1 << 20},
+		"a large one of lists":   {strings.Repeat("[", 8<<20), true, 1 << 20},
+	} {
+		raw := []byte(row.raw)
+		var err error
+		if took := room(func() { _, err = Decode(authz.KindLease, "l", raw, nil) }); took > row.room {
+			t.Errorf("%s: it took %d KiB", name, took>>10)
+		}
+		if (err != nil) != row.refused {
+			t.Errorf("%s: %v", name, err)
+		}
+		if took := room(func() { _, err = DecodeLive(raw) }); took > row.room || err == nil {
+			t.Errorf("%s as a live document: it took %d KiB, %v", name, took>>10, err)
+		}
+	}
+}
+
 func TestDecodeRefusesByTheTableOfTheOtherKinds(t *testing.T) {
 	for _, c := range []struct {
 		kind authz.Kind

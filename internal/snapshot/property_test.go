@@ -14,14 +14,17 @@ type history struct {
 	mu       sync.Mutex
 	revision int
 	replaced map[int]time.Time
+	fresh    int // views that were
 }
 
 // TestNoViewRestsOnFactsOlderThanItSays runs random interleavings of writes
 // (told at once, late, or lost with the connection), losses, reconnections,
 // failing and slow reads, and asks all the while. Whatever happens, a fresh
 // view was what the store held at the time that it names or later, that time
-// is within the limit, and no view goes back.
+// is within the limit, and no view goes back. Among the views are fresh ones, of
+// many revisions.
 func TestNoViewRestsOnFactsOlderThanItSays(t *testing.T) {
+	fresh, revisions := 0, 0
 	for seed := range uint64(200) {
 		const maxAge = 2 * time.Second
 		bubble(t, Options{MaxAge: maxAge}, func(t *testing.T, c *Cache, m *memoryStore, told func() string) {
@@ -66,10 +69,15 @@ func TestNoViewRestsOnFactsOlderThanItSays(t *testing.T) {
 				last = h.check(t, c, maxAge, last)
 			}
 			late.Wait()
+			fresh += h.fresh
+			revisions += last
 		})
 		if t.Failed() {
 			t.Fatalf("seed %d", seed)
 		}
+	}
+	if fresh < 20_000 || revisions < 200*20 {
+		t.Errorf("of 60,000 views only %d were fresh, of revision %d on average at last", fresh, revisions/200)
 	}
 }
 
@@ -89,6 +97,7 @@ func (h *history) check(t *testing.T, c *Cache, maxAge time.Duration, last int) 
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.fresh++
 	revision := int(v.Snapshot.Lease.Revision)
 	if age := time.Since(v.Confirmed); age > maxAge {
 		t.Errorf("fresh at age %s", age)

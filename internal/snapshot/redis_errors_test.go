@@ -1,7 +1,6 @@
 package snapshot
 
 import (
-	"bufio"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -14,55 +13,13 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"sluice/internal/snapshot/redistest"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
-
-// stubRedis answers every command with the same text.
-func stubRedis(t *testing.T, answer string) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var work sync.WaitGroup
-	var mu sync.Mutex
-	var conns []net.Conn
-	t.Cleanup(func() {
-		l.Close()
-		mu.Lock()
-		for _, c := range conns {
-			c.Close()
-		}
-		mu.Unlock()
-		work.Wait()
-	})
-	work.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			mu.Lock()
-			conns = append(conns, c)
-			mu.Unlock()
-			work.Go(func() {
-				defer c.Close()
-				for lines := bufio.NewScanner(c); lines.Scan(); {
-					if strings.HasPrefix(lines.Text(), "*") { // the head of a command
-						if _, err := c.Write([]byte(answer)); err != nil {
-							return
-						}
-					}
-				}
-			})
-		}
-	})
-	return l.Addr().String()
-}
 
 // What a server says when it cannot answer, and what no server should say, is
 // never read as "there is no such record".
@@ -72,31 +29,71 @@ func TestAnErrorOfRedisIsNeverAnAbsence(t *testing.T) {
 		"-NOAUTH Authentication required.", "-NOPERM this user has no permissions", "-LOADING Redis is loading the dataset in memory",
 		"-MASTERDOWN Link with MASTER is down", "-READONLY You can't write against a read only replica.", "-MOVED 3999 127.0.0.1:1",
 		"-CLUSTERDOWN The cluster is down", "-TRYAGAIN Multiple keys request during rehashing of slot", "-OOM command not allowed",
-		"-ERR max number of clients reached", "-WRONGTYPE Operation against a key", "+OK", "*0", "_", "$-1", "#t", "$2147483647", "?",
+		"-ERR max number of clients reached", "-WRONGTYPE Operation against a key", "+OK", "*0", "*-1", "_", "$-1", "#t", ":x", "$1000", "?",
 	} {
-		store, err := NewRedisStore(RedisOptions{Addresses: []string{stubRedis(t, answer+"\r\n")}, KeyPrefix: "sluice:"})
-		if err != nil {
-			t.Fatal(err)
+		for _, to := range []string{"GETRANGE", "PTTL", "GETRANGE PTTL", "GETRANGE PTTL HELLO CLIENT"} {
+			t.Run(answer+" to "+to, func(t *testing.T) {
+				t.Parallel()
+				server := script(t)
+				server.misbehave(func(command []string) string {
+					aside := command[0] != "GETRANGE" && command[0] != "PTTL"
+					if slices.Contains(strings.Fields(to), command[0]) && (aside || command[1] == "sluice:lease:lease-1") {
+						return answer + "\r\n"
+					}
+					return ""
+				})
+				readNonsense(t, server, to == "GETRANGE")
+			})
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-		values, err := store.Read(ctx, []Key{leaseKey})
-		if err == nil && values[0].Err == nil {
-			t.Errorf("%q: read %+v", answer, values[0])
+	}
+}
+
+// readNonsense reads from a server that answers nonsense until it is well. One
+// that does so to the text alone has said that there is something.
+func readNonsense(t *testing.T, server *scripted, there bool) {
+	c, store := cacheOn(t, Options{}, RedisOptions{Addresses: []string{server.address}})
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	values, err := store.Read(ctx, []Key{leaseKey})
+	if err == nil && values[0].Err == nil && !(there && values[0].Found) {
+		t.Errorf("read %+v", values[0])
+	}
+	for range 3 {
+		v := c.Snapshot(ctx, "lease-1")
+		if v.Snapshot != nil && v.Snapshot.Lease != nil || v.Fresh && !(there && malformed(v) == "[lease]") {
+			t.Errorf("got fresh %v, %+v", v.Fresh, v.Snapshot)
 		}
-		cancel()
-		store.Close()
+	}
+	server.misbehave(nil)
+	if there {
+		server.change(leaseKey, goodLease)
+	}
+	for { // a read may be under way, and a connection to be made again
+		v := c.Snapshot(ctx, "lease-1")
+		if v.Fresh && v.Snapshot.Lease != nil {
+			return
+		}
+		if v.Fresh && malformed(v) != "[lease]" || ctx.Err() != nil {
+			t.Fatalf("once the server is well: fresh %v, %+v, %v", v.Fresh, v.Snapshot, v.Err)
+		}
+		time.Sleep(time.Millisecond)
 	}
 }
 
 // certificate makes a certificate for 127.0.0.1 and writes it and its key.
 func certificate(t *testing.T, dir, name string) *x509.CertPool {
 	t.Helper()
+	return certificateUntil(t, dir, name, time.Now().Add(time.Hour))
+}
+
+func certificateUntil(t *testing.T, dir, name string, end time.Time) *x509.CertPool {
+	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: end.Add(-2 * time.Hour), NotAfter: end,
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
@@ -152,5 +149,67 @@ func TestRedisOverTLSIsTrustedByItsCertificateAlone(t *testing.T) {
 		if values, err := b.Read(context.Background(), []Key{leaseKey}); err == nil && values[0].Err == nil {
 			t.Errorf("%s: read %+v", c.name, values[0])
 		}
+	}
+}
+
+// The records of a server whose certificate has expired, or that speaks no TLS
+// of today, are not read, and nothing is told to it.
+func TestRedisOverOldTLSIsNotTrusted(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	now := time.Now()
+	roots := map[string]*x509.CertPool{
+		"good":    certificate(t, dir, "good"),
+		"expired": certificateUntil(t, dir, "expired", now.Add(-time.Minute)),
+		"early":   certificateUntil(t, dir, "early", now.Add(3*time.Hour)),
+	}
+	for _, row := range []struct {
+		certificate string
+		version     uint16
+		trusted     bool
+	}{
+		{"good", tls.VersionTLS13, true},
+		{"good", tls.VersionTLS12, true},
+		{"good", tls.VersionTLS11, false},
+		{"good", tls.VersionTLS10, false},
+		{"expired", tls.VersionTLS13, false},
+		{"expired", tls.VersionTLS12, false},
+		{"early", tls.VersionTLS13, false},
+	} {
+		t.Run(row.certificate+" "+tls.VersionName(row.version), func(t *testing.T) {
+			t.Parallel()
+			pair, err := tls.LoadX509KeyPair(filepath.Join(dir, row.certificate+".crt"), filepath.Join(dir, row.certificate+".key"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{
+				Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS10, MaxVersion: row.version,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			server := scriptOn(t, l)
+			var told atomic.Int32
+			server.misbehave(func([]string) string { told.Add(1); return "" })
+			c, store := cacheOn(t, Options{}, RedisOptions{
+				Addresses: []string{server.address}, Password: "secret",
+				TLS: &tls.Config{RootCAs: roots[row.certificate], MinVersion: tls.VersionTLS12},
+			})
+			if row.trusted {
+				awaitFresh(t, c, "lease-1")
+				return
+			}
+			for range 3 {
+				if v := c.Snapshot(t.Context(), "lease-1"); v.Fresh || v.Snapshot != nil || v.Err == nil {
+					t.Errorf("got %+v", v)
+				}
+			}
+			if values, err := store.Read(t.Context(), []Key{leaseKey}); err == nil && values[0].Err == nil {
+				t.Errorf("read %+v", values[0])
+			}
+			if c.Ready() == nil || told.Load() > 0 || server.accepted.Load() == 0 {
+				t.Errorf("ready: %v, told %d commands over %d connections", c.Ready(), told.Load(), server.accepted.Load())
+			}
+		})
 	}
 }

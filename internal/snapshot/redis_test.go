@@ -3,10 +3,13 @@ package snapshot
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	"slices"
 	"sluice/internal/snapshot/redistest"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -133,11 +136,10 @@ func TestAChangeWhileTheTrackingConnectionIsKilledIsSeen(t *testing.T) {
 		s.Retain(id)
 	}
 	s.eventually("both are read", func() bool {
-		return s.view("lease-1").Snapshot.Lease != nil && s.view("lease-2").Snapshot.Lease != nil
+		one, two := s.view("lease-1").Snapshot.Lease, s.view("lease-2").Snapshot.Lease
+		return one != nil && one.Revision == 4 && two != nil && two.Revision == 4
 	})
-	for len(s.changes) > 0 {
-		<-s.changes
-	}
+	s.allTold("lease-3")
 	unmoved := s.view("lease-2").Snapshot
 	// Both in one transaction: nobody is told of the write.
 	tx := server.Client.TxPipeline()
@@ -148,7 +150,7 @@ func TestAChangeWhileTheTrackingConnectionIsKilledIsSeen(t *testing.T) {
 	}
 	start := time.Now()
 	s.told("lease-1")
-	if took := time.Since(start); took > 2500*time.Millisecond {
+	if took := time.Since(start); took > 5*time.Second {
 		t.Errorf("it took %s", took)
 	}
 	if v := s.view("lease-1"); v.Snapshot.Lease.Status != "revoked" || !v.Fresh {
@@ -156,6 +158,10 @@ func TestAChangeWhileTheTrackingConnectionIsKilledIsSeen(t *testing.T) {
 	}
 	if s.view("lease-2").Snapshot != unmoved {
 		t.Error("a lease that did not change was joined anew")
+	}
+	s.eventually("it tracks again", func() bool { return s.Stats().Resyncs == 1 })
+	if s.view("lease-2").Snapshot != unmoved {
+		t.Error("a lease that did not change was joined anew by the resync")
 	}
 	if s.Stats().Resyncs != 1 || len(s.changes) > 0 {
 		t.Errorf("%d resyncs, %d more changes told", s.Stats().Resyncs, len(s.changes))
@@ -187,39 +193,44 @@ func TestAFrozenRedisMakesNoRequestWait(t *testing.T) {
 	before := s.view("lease-1")
 	server.Freeze()
 	defer server.Thaw()
-	frozen := time.Now()
-	for time.Since(frozen) < 3*time.Second {
+	var held, never []time.Duration
+	for frozen := time.Now(); time.Since(frozen) < 3*time.Second; {
 		start := time.Now()
 		v := s.Snapshot(context.Background(), "lease-1")
-		if took := time.Since(start); took > 100*time.Millisecond {
-			t.Fatalf("a held lease waited %s", took)
-		}
-		if age := time.Since(v.Confirmed); v.Fresh && age > 2100*time.Millisecond || !v.Fresh && age < 1900*time.Millisecond {
-			t.Fatalf("fresh %v at age %s", v.Fresh, age)
+		end := time.Now()
+		held = append(held, end.Sub(start))
+		if oldest, youngest := end.Sub(v.Confirmed), start.Sub(v.Confirmed); v.Fresh && youngest > 2*time.Second || !v.Fresh && oldest <= 2*time.Second {
+			t.Fatalf("fresh %v at an age between %s and %s", v.Fresh, youngest, oldest)
 		}
 		if v.Snapshot != before.Snapshot {
 			t.Fatal("another snapshot")
 		}
 		start = time.Now()
 		unseen := s.Snapshot(context.Background(), fmt.Sprintf("lease-%d", start.UnixNano()))
-		if took := time.Since(start); took > 600*time.Millisecond {
-			t.Fatalf("a lease never seen waited %s", took)
-		}
+		never = append(never, time.Since(start))
 		if unseen.Fresh || unseen.Snapshot != nil || unseen.Err == nil {
 			t.Fatalf("got %+v", unseen)
 		}
 	}
+	waited(t, "a held lease", held, 100*time.Millisecond)
+	waited(t, "a lease never seen", never, 600*time.Millisecond)
 	s.told("lease-1")
 	if s.view("lease-1").Fresh || s.Ready() == nil || s.Stats().Up {
 		t.Error("it is still trusted")
 	}
 	server.Thaw()
-	thawed := time.Now()
 	s.eventually("it is fresh again", func() bool { return s.view("lease-1").Fresh })
-	if took := time.Since(thawed); took > 2*time.Second {
-		t.Errorf("recovery took %s", took)
-	}
 	s.told("lease-1")
+}
+
+// waited holds the times that requests took against a bound: half of them keep
+// to it whatever else the machine does, and none takes seconds.
+func waited(t *testing.T, who string, times []time.Duration, bound time.Duration) {
+	t.Helper()
+	slices.Sort(times)
+	if median, most := times[len(times)/2], times[len(times)-1]; median > bound || most > 3*time.Second {
+		t.Errorf("%s waited %s, %s at most", who, median, most)
+	}
 }
 
 func TestARestartedRedisIsReadAgain(t *testing.T) {
@@ -244,7 +255,7 @@ func TestConcurrentMissesOfOneLeaseShareOneRead(t *testing.T) {
 	s.eventually("it was looked for rebases", func() bool { return commands(t, server)["getrange"] == 1 })
 	before := commands(t, server)
 	var all sync.WaitGroup
-	for range 5000 {
+	for range 500 {
 		all.Go(func() {
 			if v := s.view("lease-1"); !v.Fresh || v.Snapshot.Worker == nil {
 				t.Errorf("got %+v", v)
@@ -260,6 +271,10 @@ func TestConcurrentMissesOfOneLeaseShareOneRead(t *testing.T) {
 
 func TestAConfirmedSnapshotCostsNoCommand(t *testing.T) {
 	s, server := redisScene(t, Options{})
+	s.eventually("what is asked at the start was asked", func() bool {
+		asked := commands(t, server)
+		return asked["getrange"] == 1 && asked["acl|dryrun"] == len(excess)
+	})
 	s.view("lease-1")
 	s.view("no-lease")
 	before := commands(t, server)
@@ -309,4 +324,39 @@ func TestALoginThatIsRefusedIsNeverAnAbsence(t *testing.T) {
 	if v := c.Snapshot(ctx, "lease-2"); v.Fresh || v.Snapshot != nil || v.Err == nil {
 		t.Errorf("got %+v", v)
 	}
+}
+
+// deaf is a feed that nobody listens to.
+type deaf struct{}
+
+func (deaf) Up()               {}
+func (deaf) Changed(...Key)    {}
+func (deaf) Confirm(time.Time) {}
+func (deaf) Down(error)        {}
+
+func TestAServerThatIsAwayIsTriedTwiceASecondAndNotMuchOftener(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var tries []time.Time
+		away := &tracker{
+			store: &RedisStore{opt: RedisOptions{Addresses: []string{"store"}}}, feed: deaf{}, log: slog.New(slog.DiscardHandler),
+			find: func(context.Context) (*layout, error) {
+				tries = append(tries, time.Now())
+				return nil, errBroken
+			},
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		away.run(ctx)
+		if tries[1] != tries[0] {
+			t.Errorf("the second try came after %s", tries[1].Sub(tries[0]))
+		}
+		for i := 1; i < len(tries); i++ {
+			if pause := tries[i].Sub(tries[i-1]); pause > trackPauseMax {
+				t.Errorf("a pause of %s", pause)
+			}
+		}
+		if n := len(tries); n > 4*60+10 {
+			t.Errorf("%d tries in a minute", n)
+		}
+	})
 }

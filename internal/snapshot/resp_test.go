@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -58,14 +59,36 @@ func TestRESPReadsWhatATrackingConnectionCarries(t *testing.T) {
 	}
 }
 
+// room is how much f allocates.
+func room(f func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
+}
+
 func TestRESPRefusesInBoundedRoom(t *testing.T) {
 	for _, text := range []string{
 		"", "\n", "\r\n", "+OK\n", "OK\r\n", "$2147483647\r\n", "$-2\r\n", "*-2\r\n", "$x\r\n", "$5\r\nab\r\n", "$1\r\nabc",
 		">2\r\n$10\r\ninvalidate\r\n:1\r\n", ">2\r\n:1\r\n_\r\n", ">2\r\n$10\r\ninvalidate\r\n*1\r\n:1\r\n", ">99999999999\r\n",
 		strings.Repeat("*1\r\n", 10000), "+" + strings.Repeat("x", 1<<20), "%1\r\n|1\r\n", "*1073741824\r\n",
+		"*1073741823\r\n", "%1073741823\r\n", "~1073741823\r\n", "$1073741823\r\n", "=1073741823\r\n", "!1073741823\r\n", ">1073741823\r\n+a\r\n",
+		">2\r\n$10\r\ninvalidate\r\n*1073741823\r\n", ">2\r\n$10\r\ninvalidate\r\n*1\r\n$1073741823\r\n", ">2\r\n$1073741823\r\n",
+		"$9223372036854775807\r\n", "*9223372036854775807\r\n", "*2\r\n$1048577\r\n", strings.Repeat("*2\r\n$1000\r\n"+strings.Repeat("x", 1000)+"\r\n", 5000),
 	} {
-		if m, keys, err := readRESP(text); err == nil {
-			t.Errorf("%.40q: got %+v %q", text, m, keys)
+		for _, keep := range []int{0, maxAnswer} {
+			var m respMessage
+			var keys []string
+			var err error
+			p := &respReader{r: bufio.NewReaderSize(strings.NewReader(text), 4096), longer: 64, keep: keep}
+			took := room(func() { m, err = p.next(func(batch []string) { keys = append(keys, batch...) }) })
+			if err == nil {
+				t.Errorf("%.40q: got %+v %q", text, m, keys)
+			}
+			if took > 4<<20 {
+				t.Errorf("%.40q: it took %d bytes", text, took)
+			}
 		}
 	}
 }
