@@ -188,7 +188,7 @@ func signal(ch chan struct{}) {
 // accept takes what was read for e, when it was sent (issued) in the running
 // epoch. Where something was told of e since (changed), it is what the store held
 // at some time after issued, and no more.
-func (c *Cache) accept(e *entry, read Value, issued time.Duration, changed bool) {
+func (c *Cache) accept(e *entry, read reading, issued time.Duration, changed bool) {
 	e.failures = 0
 	delete(c.failed, e)
 	before := e.mark
@@ -215,18 +215,15 @@ func (c *Cache) warn(e *entry, v *value) {
 	c.opt.Log.Warn("record is malformed", "record", e.key.String(), "error", v.fault)
 }
 
-// judge decodes what was read and holds it against the mark.
-func (c *Cache) judge(e *entry, read Value) *value {
-	if read.Odd != "" {
-		return &value{malformed: true, fault: read.Odd}
+// judge holds what was read against the mark.
+func (c *Cache) judge(e *entry, read reading) *value {
+	if read.fault != "" {
+		return &value{malformed: true, fault: read.fault}
 	}
 	if !read.Found {
 		return &value{}
 	}
-	r, content, err := decode(e.key.Kind, e.key.ID, read.Text, c.opt.ExtraFields)
-	if err != nil {
-		return &value{malformed: true, fault: err.Error()}
-	}
+	r, content := read.record, read.content
 	if read.Tenant != "" && e.owner != "" && e.owner != r.TenantID {
 		// A tenant's key could else raise the mark of another's record for good.
 		return &value{malformed: true, fault: "is signed with a tenant's key, and the record that stood here is another tenant's"}

@@ -3,6 +3,7 @@ package snapshot
 import (
 	"context"
 	"fmt"
+	"sluice/internal/authz"
 	"time"
 )
 
@@ -49,18 +50,50 @@ func (c *Cache) take() ([]*entry, *epoch) {
 	return batch, c.epoch.Load()
 }
 
-func (c *Cache) read(ctx context.Context, batch []*entry) (values []Value, err error) {
+// read reads a batch and decodes it: that takes its time, and so not the lock.
+func (c *Cache) read(ctx context.Context, batch []*entry) ([]reading, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	keys := make([]Key, len(batch))
 	for i, e := range batch {
 		keys[i] = e.key
 	}
-	values, err = c.opt.Store.Read(ctx, keys)
+	values, err := c.opt.Store.Read(ctx, keys)
 	if err == nil && len(values) != len(keys) {
 		err = fmt.Errorf("the store answered %d of %d records", len(values), len(keys))
 	}
-	return values, err
+	if err != nil {
+		return nil, err
+	}
+	readings := make([]reading, len(values))
+	for i, v := range values {
+		readings[i] = c.decode(keys[i], v)
+	}
+	return readings, nil
+}
+
+// reading is a value that was read, decoded.
+type reading struct {
+	Value
+	record  *authz.Record // nil: there is none, or it is malformed
+	content digest
+	fault   string // what makes it malformed
+}
+
+func (c *Cache) decode(k Key, v Value) reading {
+	r := reading{Value: v}
+	switch {
+	case v.Odd != "":
+		r.fault = v.Odd
+	case v.Found && v.Err == nil:
+		record, content, err := decode(k.Kind, k.ID, v.Text, c.opt.ExtraFields)
+		if err != nil {
+			r.fault = err.Error()
+		} else {
+			r.record, r.content = record, content
+		}
+	}
+	return r
 }
 
 // finish takes what was read. What was read in an epoch that is over may have
@@ -69,7 +102,7 @@ func (c *Cache) read(ctx context.Context, batch []*entry) (values []Value, err e
 // for those who came before it was sent, until the next read of it is there.
 // (Were it dropped, a record that is written as often as a read takes would never
 // be read, nor a revocation in it be seen.)
-func (c *Cache) finish(batch []*entry, ep *epoch, issued time.Duration, values []Value, err error) {
+func (c *Cache) finish(batch []*entry, ep *epoch, issued time.Duration, values []reading, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var accepted []*entry

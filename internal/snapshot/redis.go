@@ -96,6 +96,7 @@ func NewRedisStore(opt RedisOptions) (*RedisStore, error) {
 func (s *RedisStore) universal(addresses []string) *redis.UniversalOptions {
 	return &redis.UniversalOptions{
 		Addrs: addresses, MasterName: s.opt.MasterName, IsClusterMode: s.cluster(),
+		Dialer:   s.dialer(s.opt.TLS),
 		Username: s.opt.Username, Password: s.opt.Password, TLSConfig: s.opt.TLS,
 		Protocol:        2,
 		DisableIdentity: true, // what a client with few rights may not say, it should not say
@@ -190,7 +191,11 @@ func (s *RedisStore) readBy(ctx context.Context, client redis.UniversalClient, k
 // GETRANGE answers an empty text then, as for an empty value.
 func redisValue(text *redis.StringCmd, ttl *redis.Cmd) Value {
 	odd := redis.HasErrorPrefix(text.Err(), "WRONGTYPE")
-	left, err := ttl.Int64()
+	left, isNumber := ttl.Val().(int64)
+	err := ttl.Err()
+	if err == nil && !isNumber {
+		err = fmt.Errorf("%w: PTTL was answered with %.20q", errProtocol, ttl.Val())
+	}
 	if err == nil && !odd {
 		err = text.Err()
 	}

@@ -155,7 +155,7 @@ func (s *RedisStore) clusterLayout(t *topology) *layout {
 func (s *RedisStore) clusterClient(t *topology) *trackedClient {
 	masters := t.addresses()
 	opt := s.universal(masters).Cluster()
-	dial := redis.NewDialer(&redis.Options{DialTimeout: redisDial, TLSConfig: s.opt.TLS})
+	dial := s.dialer(s.opt.TLS)
 	opt.Dialer = func(ctx context.Context, network, address string) (net.Conn, error) {
 		for _, master := range masters {
 			if address == master || address == withoutLoopback(master) {

@@ -148,7 +148,8 @@ func (t *tracker) session(ctx context.Context, l *layout, address string, part F
 	defer server.Close()
 	options = server.Options()
 	dialCtx, cancel := context.WithTimeout(ctx, redisDial)
-	conn, err := options.Dialer(dialCtx, options.Network, options.Addr)
+	// What is read here has bounds of its own: an invalidation may name any number of keys.
+	conn, err := dialerWithoutBounds(t.store.opt.TLS)(dialCtx, options.Network, options.Addr)
 	cancel()
 	if err != nil {
 		return err
@@ -207,7 +208,7 @@ func (s *RedisStore) clientAt(address string, remote net.Addr) *trackedClient {
 		secure = secure.Clone()
 		secure.ServerName = host
 	}
-	dial := redis.NewDialer(&redis.Options{DialTimeout: redisDial, TLSConfig: secure})
+	dial := s.dialer(secure)
 	opt.Dialer = func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return dial(ctx, remote.Network(), remote.String())
 	}
