@@ -1,12 +1,12 @@
 package snapshot
 
 import (
+	"bufio"
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/json/jsontext"
-	"hash"
 	"math/big"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -20,12 +20,14 @@ type digest [16]byte
 
 func digestOf(n *node) digest {
 	h := sha256.New()
-	writeCanonical(h, n)
+	w := bufio.NewWriterSize(h, 4<<10) // the hash never fails
+	writeCanonical(w, n)
+	_ = w.Flush()
 	return digest(h.Sum(nil)[:16])
 }
 
-func writeCanonical(h hash.Hash, n *node) {
-	h.Write([]byte{byte(n.kind)})
+func writeCanonical(h *bufio.Writer, n *node) {
+	_ = h.WriteByte(byte(n.kind))
 	switch n.kind {
 	case jsontext.KindString:
 		writeText(h, n.str)
@@ -49,13 +51,15 @@ func writeCanonical(h hash.Hash, n *node) {
 	}
 }
 
-func writeCount(h hash.Hash, n int) {
-	h.Write(binary.BigEndian.AppendUint32(nil, uint32(n)))
+func writeCount(h *bufio.Writer, n int) {
+	for shift := 24; shift >= 0; shift -= 8 {
+		_ = h.WriteByte(byte(n >> shift))
+	}
 }
 
-func writeText(h hash.Hash, s string) {
+func writeText(h *bufio.Writer, s string) {
 	writeCount(h, len(s))
-	h.Write([]byte(s))
+	_, _ = h.WriteString(s)
 }
 
 // canonicalNumber writes a JSON number as its digits without zeros at either
@@ -79,7 +83,10 @@ func canonicalNumber(s string) string {
 	if len(exponent) > 1000 {
 		return sign + s // beyond any use: its literal text stands for it
 	}
+	shift := int64(len(digits) - len(trimmed) - len(part))
+	if e, err := strconv.ParseInt(exponent, 10, 62); err == nil {
+		return sign + trimmed + "e" + strconv.FormatInt(e+shift, 10)
+	}
 	e, _ := new(big.Int).SetString(exponent, 10)
-	e.Add(e, big.NewInt(int64(len(digits)-len(trimmed)-len(part))))
-	return sign + trimmed + "e" + e.String()
+	return sign + trimmed + "e" + e.Add(e, big.NewInt(shift)).String()
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"unicode/utf8"
 )
 
@@ -140,6 +141,9 @@ func (p *parser) inside(n *node) error {
 			m.value = v
 			n.members = append(n.members, m)
 		} else {
+			if len(n.items) == cap(n.items) { // twice as much at a time: append copies long lists more often
+				n.items = slices.Grow(n.items, max(4, len(n.items)))
+			}
 			n.items = append(n.items, v)
 		}
 	}
