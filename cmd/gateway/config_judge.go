@@ -83,7 +83,7 @@ func (l *loader) judgeStore() {
 	}
 	for i, address := range c.Redis.Addresses {
 		if host, port, ok := splitAddress(address); !ok || host == "" || port == 0 {
-			l.wrong(index("store.redis.addresses", i), "%q is not host:port, such as 127.0.0.1:6379", address)
+			l.wrong(index("store.redis.addresses", i), "%q is not host:port, such as 127.0.0.1:6379", withoutUser(address))
 		}
 	}
 	if name := c.Redis.MasterName; name != "" && !printable(name, 128) {
@@ -199,3 +199,12 @@ func printable(s string, longest int) bool {
 }
 
 func index(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }
+
+// withoutUser hides what stands before the host of an address: it may be a
+// password.
+func withoutUser(address string) string {
+	if i := strings.LastIndexByte(address, '@'); i >= 0 {
+		return "…" + address[i:]
+	}
+	return address
+}

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"sluice/internal/authz"
 	"sluice/internal/channel"
 	"sluice/internal/decisionlog"
@@ -22,6 +21,7 @@ import (
 	"syscall"
 	"time"
 
+	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
 )
@@ -79,6 +79,9 @@ func (g *gateway) openTelemetry(ctx context.Context) (err error) {
 	if g.metrics, err = newMetrics(); err != nil {
 		return err
 	}
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
+		g.log.Warn("telemetry could not be delivered", "error", err)
+	}))
 	g.tracer, g.flushTraces, err = newTracing(ctx, g.config.Telemetry)
 	return err
 }
@@ -290,13 +293,18 @@ func (g *gateway) run(ctx, cut context.Context) error {
 	stop()
 	err := group.Wait()
 	stopLog()
-	return errors.Join(err, <-logDone, g.flush())
+	g.flush()
+	return errors.Join(err, <-logDone)
 }
 
-func (g *gateway) flush() error {
+// flush sends the last traces. That they do not arrive is no fault of the
+// gateway's end.
+func (g *gateway) flush() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	return g.flushTraces(ctx)
+	if err := g.flushTraces(ctx); err != nil {
+		g.log.Warn("the last traces were not delivered", "error", err)
+	}
 }
 
 // drain: readiness goes first, so that whoever sends callers here stops; then
@@ -335,62 +343,4 @@ func serveHTTP(s *http.Server, l net.Listener) error {
 		return fmt.Errorf("serve %s: %w", l.Addr(), err)
 	}
 	return nil
-}
-
-// workerDialer gives the dialer's errors the data plane's kinds.
-type workerDialer struct{ http1, http2 *worker.Dialer }
-
-func (d workerDialer) DialAddress(ctx context.Context, url, address string) (net.Conn, error) {
-	return dialed(d.http1.DialAddress(ctx, url, address))
-}
-
-func (d workerDialer) DialHTTP2(ctx context.Context, url, address string) (net.Conn, error) {
-	return dialed(d.http2.DialAddress(ctx, url, address))
-}
-
-func dialed(conn net.Conn, err error) (net.Conn, error) {
-	switch {
-	case errors.Is(err, worker.ErrForbidden):
-		return nil, fmt.Errorf("%w: %w", proxy.ErrForbidden, err)
-	case errors.Is(err, worker.ErrTimeout):
-		return nil, fmt.Errorf("%w: %w", context.DeadlineExceeded, err)
-	}
-	return conn, err
-}
-
-// workerGrace is how long channels may rest on a worker that is lost: the rest
-// of the bound is for their end.
-func workerGrace(cfg *Config) time.Duration { return cfg.Channels.RevocationBound * 7 / 10 }
-
-func channelLimits(cfg *Config) channel.Limits {
-	c := cfg.Channels
-	return channel.Limits{
-		RevocationBound: c.RevocationBound, RecheckInterval: c.RecheckInterval, IdleTimeout: c.IdleTimeout,
-		MaxLifetime: c.MaxLifetime, MaxMessageBytes: int64(c.MaxMessageBytes),
-		MaxOpen: c.MaxOpen, MaxPerLease: c.MaxPerLease, MaxPerTenant: c.MaxPerTenant,
-	}
-}
-
-func proxySettings(cfg *Config) proxy.Settings {
-	s := proxy.Settings{
-		AllowedHosts: cfg.Listen.AllowedHosts, AllowedOrigins: cfg.Identity.AllowedOrigins,
-		OpenRate: cfg.Channels.OpenRatePerCaller, HandshakeTimeout: cfg.Workers.HandshakeTimeout, CloseGrace: cfg.Channels.CloseGrace,
-	}
-	for _, p := range cfg.Listen.TrustedProxies {
-		s.TrustedProxies = append(s.TrustedProxies, netip.Prefix(p))
-	}
-	for _, r := range cfg.Routes {
-		s.Routes = append(s.Routes, proxy.Route{
-			Path: r.Path, Capability: r.Capability, Kind: r.Kind, Methods: r.Methods, LeaseHeader: r.LeaseHeader, Upgrade: r.Upgrade,
-		})
-	}
-	return s
-}
-
-func staticWorkers(cfg *Config) []worker.StaticWorker {
-	var out []worker.StaticWorker
-	for _, w := range cfg.Workers.Static {
-		out = append(out, worker.StaticWorker{ID: w.ID, PluginID: w.PluginID, URL: w.URL, Methods: w.Methods})
-	}
-	return out
 }

@@ -135,23 +135,31 @@ func (l *Log) event(e *entry) *Event {
 }
 
 // loggable leaves out headers that by their name may hold a secret, and the
-// query of a Referer.
+// query of an address.
 func loggable(h http.Header) http.Header {
 	out := make(http.Header, len(h))
 	for name, values := range h {
 		lower := strings.ToLower(name)
 		switch {
 		case slices.ContainsFunc(secretWords, func(word string) bool { return strings.Contains(lower, word) }):
-		case lower == "referer":
+		case slices.ContainsFunc(values, holdsQuery):
 			for _, v := range values {
-				page, _, _ := strings.Cut(v, "?")
-				out[name] = append(out[name], page)
+				if holdsQuery(v) {
+					v, _, _ = strings.Cut(v, "?")
+				}
+				out[name] = append(out[name], v)
 			}
 		default:
 			out[name] = values
 		}
 	}
 	return out
+}
+
+// holdsQuery says whether v is an address with a query.
+func holdsQuery(v string) bool {
+	address, _, found := strings.Cut(v, "?")
+	return found && (strings.Contains(address, "/") || strings.Contains(address, ":"))
 }
 
 // secretWords are in the names of headers that are not logged. Policy may see

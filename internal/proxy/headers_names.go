@@ -36,16 +36,17 @@ func dropsFromRequest(name, folded string, trusted bool) bool {
 	return isAlias(name) && isOwnedByHTTP(folded)
 }
 
-// dropSpoofed takes from what policy and log see of a request what could be
-// taken for the gateway's word, or for that of a proxy that is not trusted.
+// dropSpoofed takes from what policy and log see of a request what its worker
+// does not get either: what could be taken for the gateway's word, or for that
+// of a proxy that is not trusted.
 func dropSpoofed(h http.Header, trusted bool) {
 	for name := range h {
-		if strings.HasPrefix(name, "Sec-") || !strings.ContainsAny(name[:1], "SXFCT") {
-			continue // the names of the others begin otherwise: the HTTP server made them canonical
+		if strings.HasPrefix(name, "Sec-") || !strings.ContainsAny(name[:1], "BCDFPRSTX") {
+			continue // none begins so: the HTTP server made the names canonical
 		}
 		folded := foldName(name)
 		own := strings.HasPrefix(folded, ownPrefix) && name != "Sluice-Environment-Id"
-		if own || isForwardingHeader(folded) && (!trusted || isAlias(name)) {
+		if own || isDisguise(folded) || isForwardingHeader(folded) && (!trusted || isAlias(name)) {
 			delete(h, name)
 		}
 	}

@@ -66,13 +66,15 @@ type layout struct {
 const (
 	trackPauseMin = 50 * time.Millisecond
 	trackPauseMax = 500 * time.Millisecond
+	reportAgain   = 10 * time.Second // after a loss was logged, when something else is wrong now
 )
 
 // run begins one epoch after the other, until ctx ends. The first attempt
 // after a loss is made at once.
 func (t *tracker) run(ctx context.Context) {
 	pause := time.Duration(0)
-	reported := false
+	var reported string // what was wrong when it was last logged; empty: nothing was
+	var at time.Time
 	for ctx.Err() == nil {
 		wasUp, err := t.epoch(ctx)
 		if ctx.Err() != nil {
@@ -80,11 +82,11 @@ func (t *tracker) run(ctx context.Context) {
 		}
 		t.feed.Down(err)
 		if wasUp {
-			pause, reported = 0, false
+			pause, reported = 0, ""
 		}
-		if !reported {
+		if why := fmt.Sprint(err); reported == "" || why != reported && time.Since(at) > reportAgain {
 			t.log.Warn("connection to the record store lost", "address", strings.Join(t.store.opt.Addresses, " "), "error", err)
-			reported = true
+			reported, at = why, time.Now()
 		}
 		sleep(ctx, pause/2+rand.N(pause/2+1))
 		pause = min(max(2*pause, trackPauseMin), trackPauseMax)
