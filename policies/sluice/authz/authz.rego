@@ -169,14 +169,14 @@ records_known if {
 }
 
 # Gate 8: the request need not name an environment.
-environment_matches if not input.request.environment_id != null
-
-environment_matches if input.request.environment_id == input.snapshot.lease.environmentId
+environment_matches if {
+	input.request.environment_id == input.snapshot.lease.environmentId or not input.request.environment_id != null
+}
 
 # Gate 9
-lease_current if input.snapshot.lease_expires_at_ns > input.now_ns
-
-lease_current if lease_never_expires
+lease_current if {
+	input.snapshot.lease_expires_at_ns > input.now_ns or lease_never_expires
+}
 
 # An expiry that the record has and the input lacks is no reason to think so.
 lease_never_expires if {
@@ -253,20 +253,10 @@ generation_kept if input.snapshot.live.generation == input.channel.generation
 
 # The *capability* and *support* columns of the gates' table; other columns are
 # codes.
-code := duplex_codes[column] if {
+code := data.sluice.tables.duplex_codes[column] if {
 	input.capability == "duplexCommandStream"
-} else := other_codes[column] if {
+} else := data.sluice.tables.other_codes[column] if {
 	not input.capability == "duplexCommandStream"
 } else := column
 
 column := data.sluice.tables.codes[first_failing]
-
-duplex_codes := {
-	"capability": "DUPLEX_CHANNEL_CAPABILITY_DENIED",
-	"support": "DUPLEX_CHANNEL_UNSUPPORTED",
-}
-
-other_codes := {
-	"capability": "SANDBOX_CAPABILITY_DENIED",
-	"support": "SANDBOX_CAPABILITY_DENIED",
-}
