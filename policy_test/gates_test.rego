@@ -17,6 +17,33 @@ test_no_input if {
 	data.sluice.authz.decision.reason == "UNAUTHENTICATED" with input as null
 }
 
+# Of two gates that fail, the one that comes first is told.
+test_the_first_of_two if {
+	every pair in [
+		[{"principal": {"expires_at_ns": 1}, "capability": "none"}, "CREDENTIAL_EXPIRED"],
+		[{"capability": "none", "principal": {"tenantId": "other"}}, "CAPABILITY_UNKNOWN"],
+		[{"capability": "none", "snapshot": {"state": "stale"}}, "CAPABILITY_UNKNOWN"],
+		[{"snapshot": {"state": "stale", "malformed": ["lease"]}}, "SNAPSHOT_STALE"],
+		[{"snapshot": {"malformed": ["plugin"]}, "principal": {"tenantId": "other"}}, "RECORD_MALFORMED"],
+		[{"principal": {"tenantId": "other"}, "request": {"environment_id": "other"}}, "TENANT_MISMATCH"],
+		[{"request": {"environment_id": "other"}, "snapshot": {"lease_expires_at_ns": 1}}, "ENVIRONMENT_MISMATCH"],
+		[{"snapshot": {"lease_expires_at_ns": 1, "live": {"status": "draining"}}}, "LEASE_EXPIRED"],
+		[{"snapshot": {"live": {"status": "draining"}}, "phase": "recheck"}, "WORKER_UNAVAILABLE"],
+	] {
+		data.sluice.authz.decision.reason == pair[1] with input as object.union(granted, pair[0])
+	}
+}
+
+test_the_teams_rules_stand_between_the_records_and_the_worker if {
+	every pair in [
+		[{"snapshot": {"live": {"status": "draining"}}}, "CUSTOM_DENY"],
+		[{"classification": {granted.capability: {"granted": false, "reason": "NARROWED"}}}, "NARROWED"],
+		[{"snapshot": {"lease_expires_at_ns": 1}}, "LEASE_EXPIRED"],
+	] {
+		data.sluice.authz.decision.reason == pair[1] with input as object.union(granted, pair[0]) with data.sluice.custom.deny as {"no"}
+	}
+}
+
 # What stands at a path of the granted input, and the reason of the decision
 # when it is absent and when it is null. First what is judged on every request,
 # with the classification handed in.

@@ -30,7 +30,7 @@ func (c *Config) configuredLimits() []Limit {
 	add("store.max_age", c.Store.MaxAge, "a snapshot not confirmed for longer is stale and denies")
 	add("store.verify.max_life", c.Store.Verify.MaxLife, "a record signed for longer is malformed")
 	add("policies.max_age", orUnlimited(c.Policies.MaxAge, c.Policies.MaxAge == 0), "policies not refreshed for longer deny; not in this version")
-	add("evaluation.timeout", c.Evaluation.Timeout, "a longer evaluation is stopped and denies")
+	add("evaluation.timeout", c.Evaluation.Timeout, "a longer evaluation is stopped and denies; up to twice that where the machine ran something else")
 	add("workers.dial_timeout", w.DialTimeout, "each step of asking or dialling a worker")
 	add("workers.handshake_timeout", w.HandshakeTimeout, "a worker's answer to an upgrade")
 	add("channels.revocation_bound", ch.RevocationBound, "from a change in the store to the last byte forwarded")

@@ -13,6 +13,12 @@ type Flow struct {
 	Messages atomic.Int64
 }
 
+// Add counts bytes that were forwarded, and the messages that ended in them.
+func (f *Flow) Add(bytes int, messages int64) {
+	f.Bytes.Add(int64(bytes))
+	f.Messages.Add(messages)
+}
+
 // Channel is one duplex or streaming conversation. Its owner is the data
 // plane's handler; its register may end it at any moment.
 type Channel struct {
@@ -205,10 +211,16 @@ type Summary struct {
 	MessagesToWorker, MessagesToCaller int64
 }
 
-// OfChannel is false of a plain request that ended by itself: it is held like a
-// channel and is none.
+// OfChannel is false of a plain request that caller or worker ended: it is held
+// like a channel and is none, unless the gateway cuts it.
 func (s *Summary) OfChannel() bool {
-	return s.Request.Kind != authz.PlainRequest || s.Ending.Decision != nil
+	switch s.Ending.Why {
+	case CallerLost, CallerClosed, WorkerClosed, Refused:
+		return s.Request.Kind != authz.PlainRequest
+	case WorkerFailed:
+		return s.Request.Kind != authz.PlainRequest || s.Ending.Decision != nil
+	}
+	return true
 }
 
 func (c *Channel) info() Info {

@@ -170,7 +170,10 @@ func (r *Register) judge(ctx context.Context, a *asked) authz.Decision {
 		return r.authorizer.Repeat(&a.request, d)
 	}
 	d := r.authorizer.Recheck(ctx, &a.request, &a.last)
-	if d.Allow || d.Code != authz.CodeUnavailable { // what could not be decided is tried again
+	if d.Code == authz.CodeUnavailable {
+		return d // what could not be decided is tried again
+	}
+	if still, ok := r.authorizer.Kin(ctx, &a.request); ok && still == kin { // and not that of what changed meanwhile
 		s.put(kin, d)
 	}
 	return d

@@ -142,9 +142,9 @@ func loggable(h http.Header) http.Header {
 		lower := strings.ToLower(name)
 		switch {
 		case slices.ContainsFunc(secretWords, func(word string) bool { return strings.Contains(lower, word) }):
-		case slices.ContainsFunc(values, holdsQuery):
+		case lower == "referer" || slices.ContainsFunc(values, holdsQuery):
 			for _, v := range values {
-				if holdsQuery(v) {
+				if lower == "referer" || holdsQuery(v) {
 					v, _, _ = strings.Cut(v, "?")
 				}
 				out[name] = append(out[name], v)
@@ -156,10 +156,10 @@ func loggable(h http.Header) http.Header {
 	return out
 }
 
-// holdsQuery says whether v is an address with a query.
+// holdsQuery says whether v holds an address with a query.
 func holdsQuery(v string) bool {
-	address, _, found := strings.Cut(v, "?")
-	return found && (strings.Contains(address, "/") || strings.Contains(address, ":"))
+	i := strings.LastIndexByte(v, '?')
+	return i >= 0 && strings.ContainsAny(v[:i], "/:")
 }
 
 // secretWords are in the names of headers that are not logged. Policy may see

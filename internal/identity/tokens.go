@@ -89,57 +89,70 @@ func (t *Tokens) Reload() (changed bool, err error) {
 	t.reading.Lock()
 	defer t.reading.Unlock()
 	path := t.file()
-	next, changed, err := t.readFrom(path)
-	if err == nil {
-		t.keep(next, path)
+	read, err := readTokensFile(path)
+	if err != nil {
+		return false, err
 	}
-	return changed, err
+	return t.keep(read, path), nil
 }
 
 // ReloadFrom is Reload from another file, which takes the place of the former
 // one when it is well-formed and agreed, called after it was read, returns no
-// error.
+// error. That may take its time: the former file is followed meanwhile.
 func (t *Tokens) ReloadFrom(path string, agreed func() error) error {
-	t.reading.Lock()
-	defer t.reading.Unlock()
-	next, _, err := t.readFrom(path)
+	read, err := readTokensFile(path)
 	if err != nil {
 		return err
 	}
 	if err := agreed(); err != nil {
 		return err
 	}
-	t.keep(next, path)
+	t.reading.Lock()
+	defer t.reading.Unlock()
+	again, err := readTokensFile(path)
+	switch {
+	case err == nil:
+		t.keep(again, path)
+	case path != t.file():
+		t.keep(read, path)
+	default: // what was kept of it meanwhile is not older
+	}
 	return nil
 }
 
-// readFrom is called with reading held.
-func (t *Tokens) readFrom(path string) (next *table, changed bool, err error) {
+// tokensFile is a file that was read.
+type tokensFile struct {
+	content digest
+	entries []*entry
+}
+
+func readTokensFile(path string) (*tokensFile, error) {
 	text, err := readTokens(path)
 	if err != nil {
-		return nil, false, fmt.Errorf("read the tokens file: %w", err)
-	}
-	before := t.table.Load()
-	content := digest(sha256.Sum256(text))
-	if content == before.content {
-		return before, false, nil
+		return nil, fmt.Errorf("read the tokens file: %w", err)
 	}
 	entries, err := parseTokens(path, text)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
-	next, changed = before.followedBy(entries)
-	next.content = content
-	return next, changed, nil
+	return &tokensFile{sha256.Sum256(text), entries}, nil
 }
 
-// keep is called with reading held.
-func (t *Tokens) keep(next *table, path string) {
+// keep is called with reading held. It says whether that changed anyone's
+// standing.
+func (t *Tokens) keep(read *tokensFile, path string) (changed bool) {
+	before := t.table.Load()
+	next := before
+	if read.content != before.content {
+		next, changed = before.followedBy(read.entries)
+		next.content = read.content
+	}
 	t.mu.Lock()
 	t.path = path
 	t.remember(next)
 	t.mu.Unlock()
 	t.table.Store(next)
+	return changed
 }
 
 // followedBy is the table of entries; a principal that is as it was stays the

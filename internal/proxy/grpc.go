@@ -162,36 +162,36 @@ func (x *exchange) messages(ch *channel.Channel) grpcMessages {
 var errTooLarge = errors.New("a message is too large")
 
 // pass lets p go on, unless a message that begins in it is too large: that ends
-// the channel. It counts the bytes, and the messages that end in them.
-func (m *grpcMessages) pass(ch *channel.Channel, flow *channel.Flow, p []byte) error {
-	if !m.count(flow, p) {
+// the channel. It returns how many messages end in p.
+func (m *grpcMessages) pass(ch *channel.Channel, p []byte) (ended int64, err error) {
+	ended, ok := m.follow(p)
+	if !ok {
 		ch.End(channel.EndTooLarge)
-		return errTooLarge
+		return 0, errTooLarge
 	}
 	ch.Touch()
-	return nil
+	return ended, nil
 }
 
-func (m *grpcMessages) count(flow *channel.Flow, p []byte) bool {
-	flow.Bytes.Add(int64(len(p)))
+func (m *grpcMessages) follow(p []byte) (ended int64, ok bool) {
 	for m.follows && len(p) > 0 {
 		if m.have < len(m.head) {
 			n := copy(m.head[m.have:], p)
 			m.have, p = m.have+n, p[n:]
 			if m.have < len(m.head) {
-				return true
+				return ended, true
 			}
 			m.left = binary.BigEndian.Uint32(m.head[1:])
 			if m.limit > 0 && int64(m.left) > m.limit {
-				return false
+				return ended, false
 			}
 		}
 		n := min(uint64(m.left), uint64(len(p)))
 		m.left, p = m.left-uint32(n), p[n:]
 		if m.left == 0 {
 			m.have = 0
-			flow.Messages.Add(1)
+			ended++
 		}
 	}
-	return true
+	return ended, true
 }

@@ -52,7 +52,7 @@ func (x *exchange) stream(ctx context.Context, ch *channel.Channel, d authz.Deci
 	}
 
 	messages := x.messages(ch)
-	err := x.copyBody(answer, func(p []byte) error { return messages.pass(ch, &ch.ToCaller, p) })
+	err := x.copyBody(ch, answer, &messages)
 	// The stream is over, and what ends it below is not to cut a connection
 	// that serves the caller's next request.
 	cut.over()
@@ -327,9 +327,11 @@ type callerBody struct {
 func (b *callerBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if n > 0 {
-		if err := b.messages.pass(b.channel, &b.channel.ToWorker, p[:n]); err != nil {
+		ended, err := b.messages.pass(b.channel, p[:n])
+		if err != nil {
 			return 0, err
 		}
+		b.channel.ToWorker.Add(n, ended)
 	}
 	switch {
 	case errors.Is(err, io.EOF):
@@ -378,7 +380,7 @@ var errCaller = errors.New("writing to the caller")
 const answerBuffer = 16 << 10
 
 // copyBody forwards an answer's body, each piece that passes at once.
-func (x *exchange) copyBody(a *answer, pass func([]byte) error) error {
+func (x *exchange) copyBody(ch *channel.Channel, a *answer, messages *grpcMessages) error {
 	if a.only {
 		return nil
 	}
@@ -387,13 +389,15 @@ func (x *exchange) copyBody(a *answer, pass func([]byte) error) error {
 	for {
 		n, err := a.Body.Read(buf)
 		if n > 0 {
-			if err := pass(buf[:n]); err != nil {
+			ended, err := messages.pass(ch, buf[:n])
+			if err != nil {
 				return err
 			}
 			if _, err := x.w.Write(buf[:n]); err != nil {
 				return errors.Join(errCaller, err)
 			}
 			_ = controller.Flush()
+			ch.ToCaller.Add(n, ended)
 		}
 		switch {
 		case errors.Is(err, io.EOF):

@@ -115,6 +115,10 @@ func ended(e *channel.Ending) refusal {
 		return denied(*e.Decision)
 	case e.Why == channel.Drain:
 		return shuttingDown()
+	case e.Why == channel.TooLarge:
+		return plain(http.StatusRequestEntityTooLarge, e.Code, "A message is too large.", "")
+	case e.Why == channel.Operator:
+		return plain(http.StatusForbidden, e.Code, "The channel was closed.", "")
 	}
 	o := authz.CodeUnavailable.Outward()
 	return refusal{

@@ -17,6 +17,7 @@ import (
 const (
 	maxAnswerText  = maxAnswer // bytes of one text
 	maxAnswerItems = 1 << 17   // in all
+	maxAnswerBytes = 4 << 20   // in all
 	maxAnswerDepth = 32
 	maxAnswerLine  = 64 << 10
 )
@@ -72,6 +73,7 @@ type respBounds struct {
 	text  int    // bytes of a text that are yet to come, its end with them
 	open  []int  // items yet to come, of each aggregate that is being read
 	items int    // of this answer
+	bytes int    // of its texts
 }
 
 // follow takes more bytes; it is not called again after an error.
@@ -117,6 +119,9 @@ const maxLengthLine = 24
 func (b *respBounds) lineRead() error {
 	switch b.kind {
 	case '+', '-', ':', '_', '#', ',', '(':
+		if b.bytes += b.size; b.bytes > maxAnswerBytes {
+			return errRoom
+		}
 		b.itemRead()
 		return nil
 	case '$', '!', '=':
@@ -129,6 +134,9 @@ func (b *respBounds) lineRead() error {
 			return nil
 		}
 		b.text = n + len("\r\n")
+		if b.bytes += n; b.bytes > maxAnswerBytes {
+			return errRoom
+		}
 		return nil
 	case '*', '~', '>', '%':
 		n, err := b.length(maxAnswerItems)
@@ -163,7 +171,7 @@ func (b *respBounds) length(limit int) (int, error) {
 		return -1, nil
 	}
 	n, err := strconv.ParseUint(string(line), 10, 63)
-	if err != nil {
+	if err != nil || b.size > maxLengthLine || len(line) > 1 && line[0] == '0' {
 		return 0, fmt.Errorf("%w: a length of %.20q", errProtocol, line)
 	}
 	if n > uint64(limit) {
@@ -181,5 +189,5 @@ func (b *respBounds) itemRead() {
 		}
 		b.open = b.open[:last]
 	}
-	b.items = 0
+	b.items, b.bytes = 0, 0
 }

@@ -90,10 +90,10 @@ func (s *Links) watch(ctx context.Context, t Target, each func(*authz.Live)) err
 	switch err := lines.Err(); {
 	case errors.Is(err, bufio.ErrTooLong):
 		return fmt.Errorf("%w: more than %d bytes", errMalformed, MaxDocument)
+	case offer == offersUnsaid && told <= 1 && ctx.Err() == nil: // nothing came behind its one document
+		return errNoStream
 	case err != nil:
 		return fmt.Errorf("read the live document: %w", kindOf(ctx, err))
-	case offer == offersUnsaid && told <= 1: // it ended behind its one document
-		return errNoStream
 	default:
 		return errors.New("worker ended the stream of its live document")
 	}

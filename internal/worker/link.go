@@ -32,11 +32,11 @@ type link struct {
 
 	used time.Time // by a request or a recheck
 
-	doc   *authz.Live // the last document; nil: none
-	heard time.Time   // when it was last heard
-	up    bool        // it came over a stream that is up
-	lost  time.Time   // since when the worker is out of reach; zero: it is not
-	mourn bool        // a goroutine awaits the end of the grace
+	doc     *authz.Live // the last document; nil: none
+	heard   time.Time   // when it was last heard
+	up      bool        // it came over a stream that is up
+	lost    time.Time   // since when the worker is out of reach; zero: it is not
+	mourned bool        // a goroutine awaits the end of the grace
 
 	failures int       // in a row
 	failed   time.Time // when the last one ended
@@ -154,27 +154,29 @@ func (l *link) fail(err error, now time.Time) (gone bool) {
 	case errors.Is(err, errMalformed) || !l.kept():
 		l.doc, l.lost = nil, time.Time{}
 		return true
-	case l.lost.IsZero():
-		l.lost = now
-		l.awaitReturn()
+	default:
+		l.mourn(now)
 	}
 	return false
 }
 
-// awaitReturn takes the last document away when the worker stays lost for the
-// whole grace.
-func (l *link) awaitReturn() {
-	if l.mourn {
+// mourn takes the last document away when the worker stays lost for the whole
+// grace.
+func (l *link) mourn(now time.Time) {
+	if l.lost.IsZero() {
+		l.lost = now
+	}
+	if l.mourned {
 		return
 	}
-	l.mourn = l.hub.crew.start(func(ctx context.Context) {
+	l.mourned = l.hub.crew.start(func(ctx context.Context) {
 		for {
 			left, gone := l.mourning(time.Now())
 			if gone {
 				l.hub.o.Log.Info("worker stays out of reach", "worker", l.id)
 				l.hub.o.OnChange(l.id)
 			}
-			if left <= 0 || !sleep(ctx, left) {
+			if left <= 0 || !sleep(ctx, min(left, graceLook)) {
 				return
 			}
 		}
@@ -192,11 +194,12 @@ func (l *link) mourning(now time.Time) (left time.Duration, gone bool) {
 		}
 		l.doc, l.lost, gone = nil, time.Time{}, true
 	}
-	l.mourn = false
+	l.mourned = false
 	return 0, gone
 }
 
 const (
+	graceLook   = 100 * time.Millisecond // a grace that was changed counts from the next look
 	firstPause  = 25 * time.Millisecond
 	askedPause  = 200 * time.Millisecond // at most, between attempts that somebody waits for or that channels rest on
 	unaskedRest = 5 * time.Second        // at most, between the others

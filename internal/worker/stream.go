@@ -161,7 +161,11 @@ func (l *link) streamEnded(ctx context.Context, err error, lasted time.Duration)
 // whether it is still the same one.
 func (l *link) probeInstead(now time.Time) {
 	l.noStream, l.failures = now.Add(revisit), 0
-	if l.kept() {
-		l.joinProbe()
+	if !l.kept() {
+		return
 	}
+	if l.doc != nil {
+		l.mourn(now)
+	}
+	l.joinProbe()
 }

@@ -7,7 +7,9 @@
 #
 #   The gates stand here twice: in `decision`, as one conjunction, which is what
 #   an open costs, and in `first_failing`, in order, which is what an operator
-#   is told. A test holds the two equal. Undefined denies in both.
+#   is told. A test holds the two equal. Undefined denies in both. (Those of the
+#   caller and the scope stand in `scope_passes` as well: a denial behind them
+#   need not look at each alone.)
 # scope: package
 # schemas:
 #   - input: schema.input
@@ -112,7 +114,22 @@ granted_by_raw_records if {
 
 # METADATA
 # title: The reason of the first gate that fails
-first_failing := "UNAUTHENTICATED" if {
+first_failing := fault if {
+	scope_passes
+	fault := fault_inside_scope
+} else := scope_fault
+
+# Gates 1, 2 and 7 to 9
+scope_passes if {
+	not input.now_ns == null
+	input.principal.expires_at_ns > input.now_ns or not input.principal.expires_at_ns != null
+	input.snapshot.lease.tenantId == input.principal.tenantId
+	input.request.environment_id == input.snapshot.lease.environmentId or not input.request.environment_id != null
+	input.snapshot.lease_expires_at_ns > input.now_ns or lease_never_expires
+}
+
+# Where one of them fails: those before it, 3 to 6 among them, in their order
+scope_fault := "UNAUTHENTICATED" if {
 	not is_object(input.principal)
 } else := "CREDENTIAL_EXPIRED" if {
 	not credential_current
@@ -126,8 +143,11 @@ first_failing := "UNAUTHENTICATED" if {
 	not environment_matches
 } else := "LEASE_EXPIRED" if {
 	not lease_current
-} else := fault if {
-	fault := record_fault
+}
+
+# Where none of them does: the others, in their order
+fault_inside_scope := fault if {
+	fault := snapshot_fault
 } else := "CUSTOM_DENY" if {
 	not data.sluice.custom.deny == set()
 } else := fault if {
@@ -135,6 +155,13 @@ first_failing := "UNAUTHENTICATED" if {
 } else := "WORKER_CHANGED" if {
 	not generation_kept
 }
+
+# Gates 3 to 6 and 10 to 27, which look at nothing but the snapshot
+snapshot_fault := "CAPABILITY_UNKNOWN" if {
+	not data.sluice.tables.capabilities[input.capability]
+} else := fault if {
+	fault := facts_fault
+} else := record_fault
 
 # Gates 4 to 6
 facts_fault := "SNAPSHOT_STALE" if {
@@ -251,12 +278,17 @@ generation_kept if input.phase == "open"
 
 generation_kept if input.snapshot.live.generation == input.channel.generation
 
-# The *capability* and *support* columns of the gates' table; other columns are
-# codes.
-code := data.sluice.tables.duplex_codes[column] if {
+# What the gates' table says is a code, or the *capability* or *support* column.
+code := column if {
+	data.sluice.tables.outward[column]
+} else := "DUPLEX_CHANNEL_CAPABILITY_DENIED" if {
+	column == "capability"
 	input.capability == "duplexCommandStream"
-} else := data.sluice.tables.other_codes[column] if {
-	not input.capability == "duplexCommandStream"
-} else := column
+} else := "DUPLEX_CHANNEL_UNSUPPORTED" if {
+	column == "support"
+	input.capability == "duplexCommandStream"
+} else := "SANDBOX_CAPABILITY_DENIED" if {
+	column in ["capability", "support"]
+}
 
 column := data.sluice.tables.codes[first_failing]
