@@ -148,6 +148,23 @@ func TestAnotherFileTakesTheFormersPlaceWhenItIsWellFormed(t *testing.T) {
 	if err := tokens.ReloadFrom(good, func() error { return refused }); !errors.Is(err, refused) || tokens.Principal(bobToken) != nil {
 		t.Errorf("a file that was not agreed to took over (%v)", err)
 	}
+	withdrawn := func() error { // what else a reload does takes its time: the files go on
+		write(t, good, line("bob", "beta", bobToken, ""))
+		write(t, path, line("carol", "acme", "sluice_carol-token", ""))
+		if changed, err := tokens.Reload(); err != nil || !changed || tokens.Principal(aliceToken) != nil {
+			t.Errorf("a withdrawal waits for a reload (%v)", err)
+		}
+		return nil
+	}
+	if err := tokens.ReloadFrom(good, withdrawn); err != nil || tokens.Principal(aliceToken) != nil || tokens.Principal(bobToken) == nil {
+		t.Errorf("what was withdrawn meanwhile is known again (%v)", err)
+	}
+	write(t, path, line("alice", "acme", aliceToken, ""))
+	write(t, good, line("alice", "acme", aliceToken, "")+line("bob", "beta", bobToken, ""))
+	if err := tokens.ReloadFrom(path, agreed); err != nil {
+		t.Fatal(err)
+	}
+	alice = tokens.Principal(aliceToken)
 	if err := tokens.ReloadFrom(good, agreed); err != nil || tokens.Principal(aliceToken) != alice || tokens.Principal(bobToken) == nil {
 		t.Errorf("the good file did not take over (%v)", err)
 	}

@@ -163,6 +163,22 @@ func TestAGRPCMessageThatIsTooLargeEndsItsCall(t *testing.T) {
 			t.Errorf("%s: recorded %+v", name, s)
 		}
 	}
+	// Before the worker has answered anything, the same.
+	first, err := client.FullDuplexCall(callContext(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = first.Send(message(strings.Repeat("x", 1000)))
+	_, err = first.Recv()
+	wantDetails(t, err, codes.ResourceExhausted, "MESSAGE_TOO_LARGE")
+	if s := g.summary(t); s.Ending.Why != channel.TooLarge || s.BytesToWorker != 0 {
+		t.Errorf("recorded %+v", s)
+	}
+	_, err = client.UnaryCall(callContext(t), &testpb.SimpleRequest{Payload: &testpb.Payload{Body: make([]byte, 1000)}})
+	wantDetails(t, err, codes.ResourceExhausted, "MESSAGE_TOO_LARGE")
+	if s := g.summary(t); !s.OfChannel() {
+		t.Errorf("the end of a plain call that the gateway cut is not told: %+v", s)
+	}
 }
 
 func TestAGRPCAnswerThatIsTrailersOnlyStaysOne(t *testing.T) {
