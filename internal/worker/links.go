@@ -108,10 +108,10 @@ func (s *Links) Live(req *authz.Request, worker *authz.Record) *authz.Live {
 	return l.lasting(now)
 }
 
-// Ask implements authz.Workers. It waits for the worker within the time of
-// its steps and no longer than ctx. Requests that come together share a
-// question, but a document that answers an earlier question than the request
-// is never used, unless it came over a stream that is up.
+// Ask implements authz.Workers. It waits for the worker no longer than ctx and
+// than its steps take, once more where a question is under way. Requests that
+// come together share a question, but the answer to an earlier one than the
+// request is never used, unless it came over a stream that is up.
 func (s *Links) Ask(ctx context.Context, req *authz.Request, worker *authz.Record) (*authz.Live, error) {
 	switch s.o.Mode {
 	case Disabled:
