@@ -2,7 +2,7 @@ package main
 
 import (
 	"bufio"
-	"crypto/sha1" //nolint:gosec // RFC 6455 section 4.2.2 names it
+	"crypto/sha1"
 	"encoding/base64"
 	"fmt"
 	"io"
@@ -66,7 +66,7 @@ func (o *obstinate) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	}
 	defer close(o.done[lease])
 	defer conn.Close()
-	sum := sha1.Sum([]byte(r.Header.Get("Sec-WebSocket-Key") + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11")) //nolint:gosec // as above
+	sum := sha1.Sum([]byte(r.Header.Get("Sec-WebSocket-Key") + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"))
 	fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: %s\r\n\r\n", base64.StdEncoding.EncodeToString(sum[:]))
 	poured := make(chan struct{})
 	go func() {

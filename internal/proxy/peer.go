@@ -14,8 +14,8 @@ func (x *exchange) readPeer() error {
 		host = x.r.RemoteAddr
 	}
 	x.peer, x.client = host, host
-	address, err := netip.ParseAddr(host)
-	if err != nil {
+	address, _ := netip.ParseAddr(host)
+	if !address.IsValid() { // a Unix socket's peer
 		return nil
 	}
 	x.peer = address.Unmap().String()
