@@ -34,8 +34,8 @@ func New(o Options) (*Engine, error) {
 		return nil, fmt.Errorf("configuring policies: %w", err)
 	}
 	e := &Engine{
-		opens:    &lane{queue: make(chan *job, o.Queue), evaluators: o.Evaluators},
-		rechecks: &lane{queue: make(chan *job, o.Queue), evaluators: max(1, o.Evaluators/2), retries: true},
+		opens:    newLane(o.Evaluators, o.Queue, false),
+		rechecks: newLane(max(1, o.Evaluators/2), o.Queue, true),
 		stopped:  make(chan struct{}),
 	}
 	e.setTimeout(o.Timeout)
@@ -82,12 +82,11 @@ func (e *Engine) Decide(ctx context.Context, q *authz.Question) authz.Decision {
 	if q.Request.Phase == authz.Recheck {
 		l = e.rechecks
 	}
-	j := newJob(forDecision, q)
-	if reason := l.ask(ctx, e.stopped, j); reason != "" {
+	r, reason := l.ask(ctx, e.stopped, forDecision, q)
+	if reason != "" {
 		return authz.Unavailable(reason)
 	}
-	defer j.release()
-	return j.result.decision
+	return r.decision
 }
 
 // Teardown answers whether it is worth calling the worker now to destroy the
@@ -97,12 +96,11 @@ func (e *Engine) Teardown(ctx context.Context, q *authz.Question) (ready bool, r
 	if e.set.Load() == nil {
 		return false, string(authz.ReasonPolicyNotLoaded)
 	}
-	j := newJob(forTeardown, q)
-	if reason := e.opens.ask(ctx, e.stopped, j); reason != "" {
-		return false, string(reason)
+	r, denied := e.opens.ask(ctx, e.stopped, forTeardown, q)
+	if denied != "" {
+		return false, string(denied)
 	}
-	defer j.release()
-	return j.result.ready, j.result.reason
+	return r.ready, r.reason
 }
 
 // Effective lists the capabilities that the snapshot grants and the live
@@ -185,9 +183,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	defer close(e.stopped)
 	defer all.Wait()
 	for _, l := range []*lane{e.opens, e.rechecks} {
-		for range l.evaluators {
-			all.Go(func() { e.serve(ctx, l) })
-		}
+		all.Go(func() { e.run(l, ctx.Done()) })
 	}
 	if e.set.Load() == nil {
 		e.reloadLogged(ctx)

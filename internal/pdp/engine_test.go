@@ -303,7 +303,7 @@ func TestAFullQueueRefusesAtOnce(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	waits := make(chan authz.Decision)
 	go func() { waits <- e.Decide(ctx, question(t, "grants")) }()
-	eventually(t, time.Minute, func() bool { return len(e.opens.queue) == 1 })
+	eventually(t, time.Minute, func() bool { return e.opens.waiting.Load() == 1 })
 	decideAs(t, e, authz.CodeUnavailable, "EVALUATION_BUSY")
 	cancel()
 	if d := <-waits; d.Allow || d.Reason != authz.ReasonEvaluationBusy {
@@ -313,11 +313,11 @@ func TestAFullQueueRefusesAtOnce(t *testing.T) {
 
 func TestRechecksHaveALaneOfTheirOwn(t *testing.T) {
 	e := loaded(t, Options{Queue: 1})
-	e.opens.queue <- new(job) // it stays full
+	e.opens.waiting.Add(1) // it stays full
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var all sync.WaitGroup
-	all.Go(func() { e.serve(ctx, e.rechecks) })
+	all.Go(func() { e.run(e.rechecks, ctx.Done()) })
 	q := question(t, "recheck-new-generation")
 	if d := e.Decide(t.Context(), q); d.Reason != authz.ReasonWorkerChanged {
 		t.Errorf("got %+v", d)
@@ -330,37 +330,31 @@ func TestWhenTheEngineEndsWaitingQuestionsAreDenied(t *testing.T) {
 	e := loaded(t, Options{})
 	waits := make(chan authz.Decision)
 	go func() { waits <- e.Decide(t.Context(), question(t, "grants")) }()
-	eventually(t, time.Minute, func() bool { return len(e.opens.queue) == 1 })
+	eventually(t, time.Minute, func() bool { return e.opens.waiting.Load() == 1 })
 	close(e.stopped)
 	if d := <-waits; d.Allow || d.Reason != authz.ReasonEvaluationBusy {
 		t.Errorf("got %+v", d)
 	}
 }
 
-// A builtin may not listen. Its caller does not wait for it.
-func TestAnEvaluationThatDoesNotStopIsNotWaitedFor(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for _, retries := range []bool{false, true} {
-			l := &lane{queue: make(chan *job, 1), retries: retries}
-			l.timeout.Store(int64(50 * time.Millisecond))
-			go func() {
-				j := <-l.queue
-				time.Sleep(30 * time.Millisecond) // it waited its turn
-				j.started.Store(time.Now().UnixNano())
-			}()
-			j := &job{done: make(chan struct{}, 1), overrun: time.NewTimer(time.Hour)}
-			began := time.Now()
-			reason := l.ask(t.Context(), nil, j)
-			took := time.Since(began)
-			want := 30*time.Millisecond + 120*time.Millisecond
-			if retries {
-				want += 120 * time.Millisecond
-			}
-			if reason != authz.ReasonEvaluationTimeout || !j.abandoned.Load() || took != want {
-				t.Errorf("%s after %s, want %s", reason, took, want)
-			}
+// A builtin need not listen when it is told to stop. What it comes to after that
+// counts for nothing.
+func TestWhatIsFoundTooLateIsADenial(t *testing.T) {
+	e := loaded(t, Options{})
+	set := e.set.Load()
+	for what, denied := range map[asked]func(result) bool{
+		forDecision:    func(r result) bool { return r.decision.Reason == authz.ReasonEvaluationTimeout && !r.decision.Allow },
+		forTeardown:    func(r result) bool { return !r.ready && r.reason == string(authz.ReasonEvaluationTimeout) },
+		forExplanation: func(r result) bool { return r.explained == nil && r.decision.Reason == authz.ReasonEvaluationTimeout },
+	} {
+		v := &evaluator{asked: what, question: question(t, "grants")}
+		if r := e.try(set, v, time.Nanosecond, new(evaluation)); !denied(r) {
+			t.Errorf("%d: got %+v", what, r)
 		}
-	})
+		if r := e.try(set, v, time.Minute, new(evaluation)); denied(r) {
+			t.Errorf("%d: with time, it got %+v", what, r)
+		}
+	}
 }
 
 // What the machine takes away is given back, up to the timeout.

@@ -18,6 +18,7 @@ const resultVar = "answer"
 // deadline, which is OPA's cancel, and its rule cache.
 type evaluation struct {
 	timeout  time.Duration
+	began    time.Time
 	deadline time.Time
 	looked   time.Time     // at the clock
 	lost     time.Duration // that the deadline was moved by
@@ -29,7 +30,7 @@ type evaluation struct {
 // begin gives what is evaluated next timeout from now.
 func (e *evaluation) begin(timeout time.Duration) {
 	now := time.Now()
-	e.timeout, e.looked, e.deadline = timeout, now, now.Add(timeout)
+	e.timeout, e.began, e.looked, e.deadline = timeout, now, now, now.Add(timeout)
 	e.lost, e.asked, e.over = 0, 0, false
 }
 

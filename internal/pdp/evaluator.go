@@ -3,14 +3,14 @@ package pdp
 import (
 	"context"
 	"fmt"
+	"iter"
 	"runtime/debug"
 	"sluice/internal/authz"
-	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// asked says what a job is to find out.
+// asked says what a question is to find out.
 type asked uint8
 
 const (
@@ -19,21 +19,7 @@ const (
 	forExplanation
 )
 
-// job is one question on its way through an evaluator. It holds a copy of the
-// question, since a caller that stops waiting goes on to change its request.
-type job struct {
-	asked    asked
-	question authz.Question
-	request  authz.Request
-	result   result
-
-	started   atomic.Int64 // since the epoch, in nanoseconds; 0: it waits
-	abandoned atomic.Bool
-	done      chan struct{} // holds one token when the result is there
-	overrun   *time.Timer
-}
-
-// result is what a job found out. The zero result denies.
+// result is what an evaluation found out. The zero result denies.
 type result struct {
 	decision  authz.Decision
 	ready     bool
@@ -41,149 +27,143 @@ type result struct {
 	explained *Explanation
 }
 
-var jobs = sync.Pool{New: func() any {
-	timer := time.NewTimer(time.Hour)
-	timer.Stop()
-	return &job{done: make(chan struct{}, 1), overrun: timer}
-}}
+// evaluator evaluates one question after another on a stack of its own, which has
+// grown once and for all: a coroutine, that whoever asks switches to and back
+// from. A goroutine that is woken instead costs a fifth of an evaluation.
+type evaluator struct {
+	resume func() (struct{}, bool)
+	end    func()
 
-func newJob(what asked, q *authz.Question) *job {
-	j := jobs.Get().(*job)
-	j.asked, j.question = what, *q
-	if q.Request != nil {
-		j.request = *q.Request
-	} else {
-		j.request = *neutral
-	}
-	j.question.Request = &j.request
-	j.started.Store(0)
-	return j
+	asked    asked
+	question *authz.Question
+	result   result
 }
 
-// release gives a finished job back. An abandoned one is left to the collector.
-func (j *job) release() {
-	j.question, j.request, j.result = authz.Question{}, authz.Request{}, result{}
-	jobs.Put(j)
+func (e *Engine) newEvaluator(l *lane) *evaluator {
+	v := new(evaluator)
+	v.resume, v.end = iter.Pull(func(rest func(struct{}) bool) {
+		evaluation := new(evaluation)
+		for {
+			v.result = e.work(v, l, evaluation)
+			if !rest(struct{}{}) {
+				return
+			}
+		}
+	})
+	return v
 }
 
-// lane is a bounded queue and the evaluators that serve it.
+// lane is a few evaluators, and a bounded number of callers that wait for one.
 type lane struct {
-	queue      chan *job
+	free       chan *evaluator // those at rest; empty while the engine does not run
 	evaluators int
+	waiting    atomic.Int64
+	queue      int64        // how many may wait
 	retries    bool         // what ran out of time is tried once more, at once
 	timeout    atomic.Int64 // of one evaluation, in nanoseconds
 }
 
-// stubborn is how long an evaluation may go on after it was told to stop,
-// within a builtin, before its caller is answered without it.
-const stubborn = 20 * time.Millisecond
-
-// patience is how long a caller waits for an evaluation that has begun: twice
-// the timeout, for the machine may have run something else.
-func (l *lane) patience() time.Duration {
-	once := 2*time.Duration(l.timeout.Load()) + stubborn
-	if l.retries {
-		return 2 * once
-	}
-	return once
+func newLane(evaluators, queue int, retries bool) *lane {
+	return &lane{free: make(chan *evaluator, evaluators), evaluators: evaluators, queue: int64(queue), retries: retries}
 }
 
-// ask waits for a job's result, no longer than ctx or the engine lives. It
-// returns the reason when there is none.
-func (l *lane) ask(ctx context.Context, stopped <-chan struct{}, j *job) authz.Reason {
+// run lends the lane its evaluators until done, and returns when all are back.
+func (e *Engine) run(l *lane, done <-chan struct{}) {
+	for range l.evaluators {
+		l.free <- e.newEvaluator(l)
+	}
+	<-done
+	for range l.evaluators {
+		(<-l.free).end()
+	}
+}
+
+// ask waits for an evaluator, no longer than ctx or the engine lives, and has it
+// evaluate the question. It returns the reason when it got none.
+func (l *lane) ask(ctx context.Context, stopped <-chan struct{}, what asked, q *authz.Question) (result, authz.Reason) {
+	v := l.take(ctx, stopped)
+	if v == nil {
+		return result{}, authz.ReasonEvaluationBusy
+	}
+	if q.Request == nil {
+		about := *q
+		about.Request = neutral
+		q = &about
+	}
+	v.asked, v.question = what, q
+	v.resume()
+	r := v.result
+	v.question, v.result = nil, result{}
+	l.free <- v // there is room for all
+	return r, ""
+}
+
+// take returns nil where no evaluator is to be had.
+func (l *lane) take(ctx context.Context, stopped <-chan struct{}) *evaluator {
 	select {
-	case l.queue <- j:
+	case v := <-l.free:
+		return v
 	default:
-		return authz.ReasonEvaluationBusy
 	}
-	j.overrun.Reset(l.patience())
-	defer j.overrun.Stop()
-	for {
-		select {
-		case <-j.done:
-			return ""
-		case <-j.overrun.C:
-			left := l.patience()
-			if started := j.started.Load(); started != 0 {
-				left -= time.Since(time.Unix(0, started))
-			}
-			if left > 0 {
-				j.overrun.Reset(left)
-				continue
-			}
-		case <-ctx.Done():
-		case <-stopped:
-		}
-		j.abandoned.Store(true)
-		if j.started.Load() != 0 {
-			return authz.ReasonEvaluationTimeout
-		}
-		return authz.ReasonEvaluationBusy
+	defer l.waiting.Add(-1)
+	if l.waiting.Add(1) > l.queue {
+		return nil
 	}
+	select {
+	case v := <-l.free:
+		return v
+	case <-ctx.Done():
+	case <-stopped:
+	}
+	return nil
 }
 
-// serve evaluates the lane's jobs, one after another on one goroutine: its
-// stack has grown once and for all.
-func (e *Engine) serve(ctx context.Context, l *lane) {
-	evaluation := new(evaluation)
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case j := <-l.queue:
-			if j.abandoned.Load() {
-				continue
-			}
-			j.started.Store(time.Now().UnixNano())
-			e.work(j, l, evaluation)
-			j.done <- struct{}{}
-		}
-	}
-}
-
-// work does a job under the set that is active when it is done: a set that
-// took over meanwhile is asked anew.
-func (e *Engine) work(j *job, l *lane, evaluation *evaluation) {
+// work answers a question under the set that is active when it is done: a set
+// that took over meanwhile is asked anew.
+func (e *Engine) work(v *evaluator, l *lane, evaluation *evaluation) result {
 	for range 3 {
 		set := e.set.Load()
 		if set == nil {
-			j.result = unavailable(authz.ReasonPolicyNotLoaded)
-			return
+			return unavailable(authz.ReasonPolicyNotLoaded)
 		}
 		timeout := time.Duration(l.timeout.Load())
-		j.result = e.try(set, j, timeout, evaluation)
-		if l.retries && j.result.decision.Reason == authz.ReasonEvaluationTimeout && !j.abandoned.Load() {
-			j.result = e.try(set, j, timeout, evaluation)
+		r := e.try(set, v, timeout, evaluation)
+		if l.retries && r.decision.Reason == authz.ReasonEvaluationTimeout {
+			r = e.try(set, v, timeout, evaluation)
 		}
 		if e.set.Load() == set {
-			return
+			return r
 		}
 	}
-	j.result = unavailable(authz.ReasonEvaluationBusy)
+	return unavailable(authz.ReasonEvaluationBusy)
 }
 
 func unavailable(reason authz.Reason) result {
 	return result{decision: authz.Unavailable(reason), reason: string(reason)}
 }
 
-// try is one evaluation; a panic within is a denial, and the evaluator lives.
-func (e *Engine) try(set *policySet, j *job, timeout time.Duration, evaluation *evaluation) (r result) {
+// try is one evaluation; a panic within is a denial, and the evaluator lives. So
+// is one that is over too late: a builtin need not listen when it is told to stop.
+func (e *Engine) try(set *policySet, v *evaluator, timeout time.Duration, evaluation *evaluation) (r result) {
 	defer func() {
 		if p := recover(); p != nil {
 			e.opt().Log.Error("panic while evaluating", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 			r = unavailable(authz.ReasonEvaluationError)
 		}
 	}()
-	began := time.Now()
 	evaluation.begin(timeout)
-	switch j.asked {
+	switch v.asked {
 	case forDecision:
-		r.decision = set.decide(&j.question, evaluation)
-		r.decision.Policy, r.decision.Evaluated = set.revision, time.Since(began)
+		r.decision = set.decide(v.question, evaluation)
 	case forTeardown:
-		r.ready, r.reason = set.tearDown(&j.question, evaluation)
+		r.ready, r.reason = set.tearDown(v.question, evaluation)
 	case forExplanation:
-		r.explained = set.explain(&j.question, evaluation)
+		r.explained = set.explain(v.question, evaluation)
 	}
+	now := time.Now()
+	if evaluation.overdue(now) {
+		r = unavailable(authz.ReasonEvaluationTimeout)
+	}
+	r.decision.Policy, r.decision.Evaluated = set.revision, now.Sub(evaluation.began)
 	return r
 }

@@ -50,15 +50,14 @@ func (e *Engine) Explain(ctx context.Context, q *authz.Question) Explanation {
 	if e.set.Load() == nil {
 		return unexplained(authz.ReasonPolicyNotLoaded)
 	}
-	j := newJob(forExplanation, q)
-	if reason := e.opens.ask(ctx, e.stopped, j); reason != "" {
+	r, reason := e.opens.ask(ctx, e.stopped, forExplanation, q)
+	if reason != "" {
 		return unexplained(reason)
 	}
-	defer j.release()
-	if j.result.explained == nil {
-		return unexplained(j.result.decision.Reason)
+	if r.explained == nil {
+		return unexplained(r.decision.Reason)
 	}
-	return *j.result.explained
+	return *r.explained
 }
 
 func unexplained(reason authz.Reason) Explanation {
