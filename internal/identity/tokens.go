@@ -100,6 +100,7 @@ func (t *Tokens) Reload() (changed bool, err error) {
 // one when it is well-formed and agreed, called after it was read, returns no
 // error. That may take its time: the former file is followed meanwhile.
 func (t *Tokens) ReloadFrom(path string, agreed func() error) error {
+	before := t.table.Load()
 	read, err := readTokensFile(path)
 	if err != nil {
 		return err
@@ -113,9 +114,9 @@ func (t *Tokens) ReloadFrom(path string, agreed func() error) error {
 	switch {
 	case err == nil:
 		t.keep(again, path)
-	case path != t.file():
+	case path != t.file() || t.table.Load() == before:
 		t.keep(read, path)
-	default: // what was kept of it meanwhile is not older
+	default: // what was kept of it meanwhile is newer
 	}
 	return nil
 }

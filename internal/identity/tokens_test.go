@@ -159,6 +159,11 @@ func TestAnotherFileTakesTheFormersPlaceWhenItIsWellFormed(t *testing.T) {
 	if err := tokens.ReloadFrom(good, withdrawn); err != nil || tokens.Principal(aliceToken) != nil || tokens.Principal(bobToken) == nil {
 		t.Errorf("what was withdrawn meanwhile is known again (%v)", err)
 	}
+	garbage := func() error { write(t, good, "garbage"); return nil }
+	write(t, good, line("carol", "acme", "sluice_carol-token", ""))
+	if err := tokens.ReloadFrom(good, garbage); err != nil || tokens.Principal(bobToken) != nil || tokens.Principal("sluice_carol-token") == nil {
+		t.Errorf("what was read and agreed to is not in force (%v)", err)
+	}
 	write(t, path, line("alice", "acme", aliceToken, ""))
 	write(t, good, line("alice", "acme", aliceToken, "")+line("bob", "beta", bobToken, ""))
 	if err := tokens.ReloadFrom(path, agreed); err != nil {

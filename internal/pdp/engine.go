@@ -82,7 +82,7 @@ func (e *Engine) Decide(ctx context.Context, q *authz.Question) authz.Decision {
 	if q.Request.Phase == authz.Recheck {
 		l = e.rechecks
 	}
-	r, reason := l.ask(ctx, e.stopped, forDecision, q)
+	r, reason := e.ask(ctx, l, forDecision, q)
 	if reason != "" {
 		return authz.Unavailable(reason)
 	}
@@ -96,7 +96,7 @@ func (e *Engine) Teardown(ctx context.Context, q *authz.Question) (ready bool, r
 	if e.set.Load() == nil {
 		return false, string(authz.ReasonPolicyNotLoaded)
 	}
-	r, denied := e.opens.ask(ctx, e.stopped, forTeardown, q)
+	r, denied := e.ask(ctx, e.opens, forTeardown, q)
 	if denied != "" {
 		return false, string(denied)
 	}

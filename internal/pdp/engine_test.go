@@ -345,7 +345,7 @@ func TestWhatIsFoundTooLateIsADenial(t *testing.T) {
 	for what, denied := range map[asked]func(result) bool{
 		forDecision:    func(r result) bool { return r.decision.Reason == authz.ReasonEvaluationTimeout && !r.decision.Allow },
 		forTeardown:    func(r result) bool { return !r.ready && r.reason == string(authz.ReasonEvaluationTimeout) },
-		forExplanation: func(r result) bool { return r.explained == nil && r.decision.Reason == authz.ReasonEvaluationTimeout },
+		forExplanation: func(r result) bool { return r.explained.Decision.Reason == authz.ReasonEvaluationTimeout },
 	} {
 		v := &evaluator{asked: what, question: question(t, "grants")}
 		if r := e.try(set, v, time.Nanosecond, new(evaluation)); !denied(r) {
@@ -354,7 +354,46 @@ func TestWhatIsFoundTooLateIsADenial(t *testing.T) {
 		if r := e.try(set, v, time.Minute, new(evaluation)); denied(r) {
 			t.Errorf("%d: with time, it got %+v", what, r)
 		}
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		v.ctx = over
+		e.setTimeout(time.Minute)
+		if r := e.work(v, e.opens, new(evaluation)); !denied(r) {
+			t.Errorf("%d: for a caller that is gone, it got %+v", what, r)
+		}
 	}
+}
+
+func TestABuiltinThatDoesNotListenEndsInADenialEveryTime(t *testing.T) {
+	e := start(t, Options{Timeout: 2 * time.Millisecond, Path: custom(`deny contains "x" if bits.lsh(1, 400000) == 0`).dir(t)})
+	for _, name := range []string{"grants", "grants again", "recheck", "recheck again"} {
+		q := question(t, "grants")
+		if strings.HasPrefix(name, "recheck") {
+			q.Request.Phase, q.Request.Channel = authz.Recheck, &authz.ChannelFacts{Generation: q.Live.Generation}
+		}
+		if d := e.Decide(t.Context(), q); d.Allow || d.Reason != authz.ReasonEvaluationTimeout {
+			t.Errorf("%s: got %+v", name, d)
+		}
+	}
+}
+
+func TestAnEvaluatorThatIsLostIsReplaced(t *testing.T) {
+	e := start(t, Options{Evaluators: 1})
+	v := <-e.opens.free
+	v.end()
+	v.resume = func() (struct{}, bool) { panic("lost") }
+	e.opens.free <- v
+	func() {
+		defer func() { _ = recover() }()
+		e.Decide(t.Context(), question(t, "grants"))
+		t.Error("it did not panic")
+	}()
+	decideAs(t, e, authz.CodeAllow)
+	v = <-e.opens.free
+	v.end() // and resume tells that it is over
+	e.opens.free <- v
+	decideAs(t, e, authz.CodeUnavailable, "EVALUATION_ERROR")
+	decideAs(t, e, authz.CodeAllow)
 }
 
 // What the machine takes away is given back, up to the timeout.

@@ -152,6 +152,8 @@ func (s *policySet) decide(q *authz.Question, e *evaluation) authz.Decision {
 	case answer == nil:
 		return authz.Unavailable(authz.ReasonUndefined)
 	}
-	kept.keep(&e.rules, known, s.steady)
+	if !e.overdue(time.Now()) {
+		kept.keep(&e.rules, known, s.steady)
+	}
 	return readDecision(answer)
 }

@@ -34,6 +34,7 @@ type evaluator struct {
 	resume func() (struct{}, bool)
 	end    func()
 
+	ctx      context.Context // of whoever asks
 	asked    asked
 	question *authz.Question
 	result   result
@@ -78,28 +79,52 @@ func (e *Engine) run(l *lane, done <-chan struct{}) {
 	}
 }
 
+// stubborn is how long an evaluation may go on after it was told to stop, within
+// a builtin, before what it comes to counts for nothing.
+const stubborn = 20 * time.Millisecond
+
+// patience is how long a question may take once an evaluator has it: twice the
+// timeout, for the machine may run something else.
+func (l *lane) patience() time.Duration {
+	once := 2*time.Duration(l.timeout.Load()) + stubborn
+	if l.retries {
+		return 2 * once
+	}
+	return once
+}
+
 // ask waits for an evaluator, no longer than ctx or the engine lives, and has it
 // evaluate the question. It returns the reason when it got none.
-func (l *lane) ask(ctx context.Context, stopped <-chan struct{}, what asked, q *authz.Question) (result, authz.Reason) {
-	v := l.take(ctx, stopped)
+func (e *Engine) ask(ctx context.Context, l *lane, what asked, q *authz.Question) (r result, reason authz.Reason) {
+	v := l.take(ctx, e.stopped)
 	if v == nil {
 		return result{}, authz.ReasonEvaluationBusy
 	}
+	rests := false
+	defer func() {
+		if !rests { // it panicked outside of the evaluation, and is no more
+			v = e.newEvaluator(l)
+		}
+		v.ctx, v.question, v.result = nil, nil, result{}
+		l.free <- v // there is room for all
+	}()
 	if q.Request == nil {
 		about := *q
 		about.Request = neutral
 		q = &about
 	}
-	v.asked, v.question = what, q
-	v.resume()
-	r := v.result
-	v.question, v.result = nil, result{}
-	l.free <- v // there is room for all
-	return r, ""
+	v.ctx, v.asked, v.question = ctx, what, q
+	if _, rests = v.resume(); !rests {
+		return result{}, authz.ReasonEvaluationError
+	}
+	return v.result, ""
 }
 
 // take returns nil where no evaluator is to be had.
 func (l *lane) take(ctx context.Context, stopped <-chan struct{}) *evaluator {
+	if ctx.Err() != nil {
+		return nil
+	}
 	select {
 	case v := <-l.free:
 		return v
@@ -119,23 +144,45 @@ func (l *lane) take(ctx context.Context, stopped <-chan struct{}) *evaluator {
 }
 
 // work answers a question under the set that is active when it is done: a set
-// that took over meanwhile is asked anew.
+// that took over meanwhile is asked anew. The question's facts are of when it was
+// asked: an answer that comes too late for them is none.
 func (e *Engine) work(v *evaluator, l *lane, evaluation *evaluation) result {
-	for range 3 {
+	began := time.Now()
+	timeout := time.Duration(l.timeout.Load())
+	retries := l.retries
+	for range 4 {
 		set := e.set.Load()
 		if set == nil {
 			return unavailable(authz.ReasonPolicyNotLoaded)
 		}
-		timeout := time.Duration(l.timeout.Load())
 		r := e.try(set, v, timeout, evaluation)
-		if l.retries && r.decision.Reason == authz.ReasonEvaluationTimeout {
-			r = e.try(set, v, timeout, evaluation)
-		}
-		if e.set.Load() == set {
+		late := time.Since(began) > l.patience() || v.ctx.Err() != nil
+		switch {
+		case late:
+			return r.tooLate()
+		case e.set.Load() != set:
+		case retries && r.decision.Reason == authz.ReasonEvaluationTimeout:
+			retries = false
+		default:
 			return r
 		}
 	}
 	return unavailable(authz.ReasonEvaluationBusy)
+}
+
+// tooLate is a result that counts for nothing but for what went wrong.
+func (r result) tooLate() result {
+	if d := r.decision; d.Allow || d.Code != authz.CodeUnavailable {
+		r.decision = authz.Unavailable(authz.ReasonEvaluationTimeout)
+		r.decision.Fault, r.decision.Policy, r.decision.Evaluated = d.Fault, d.Policy, d.Evaluated
+	}
+	if r.ready || r.reason == "" {
+		r.ready, r.reason = false, string(authz.ReasonEvaluationTimeout)
+	}
+	if r.explained != nil && r.explained.Decision.Code != authz.CodeUnavailable {
+		r.explained.Decision = Written(r.decision)
+	}
+	return r
 }
 
 func unavailable(reason authz.Reason) result {
@@ -161,9 +208,9 @@ func (e *Engine) try(set *policySet, v *evaluator, timeout time.Duration, evalua
 		r.explained = set.explain(v.question, evaluation)
 	}
 	now := time.Now()
-	if evaluation.overdue(now) {
-		r = unavailable(authz.ReasonEvaluationTimeout)
-	}
 	r.decision.Policy, r.decision.Evaluated = set.revision, now.Sub(evaluation.began)
+	if evaluation.overdue(now) {
+		return r.tooLate()
+	}
 	return r
 }

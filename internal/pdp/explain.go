@@ -50,7 +50,7 @@ func (e *Engine) Explain(ctx context.Context, q *authz.Question) Explanation {
 	if e.set.Load() == nil {
 		return unexplained(authz.ReasonPolicyNotLoaded)
 	}
-	r, reason := e.opens.ask(ctx, e.stopped, forExplanation, q)
+	r, reason := e.ask(ctx, e.opens, forExplanation, q)
 	if reason != "" {
 		return unexplained(reason)
 	}
