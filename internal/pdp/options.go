@@ -28,8 +28,9 @@ type Options struct {
 	// Timeout bounds one evaluation, not the waiting for it; 0: 50ms.
 	Timeout time.Duration
 	// Evaluators is how many questions are evaluated at once on the request's
-	// path; 0: one for each processor. Rechecks have half as many, at least
-	// one, of their own, so that a crowd of opens never delays a revocation.
+	// path; 0: eight for each processor, since whoever has one may still wait
+	// for a processor. Rechecks have half as many, at least one, of their own,
+	// so that a crowd of opens never delays a revocation.
 	Evaluators int
 	// Queue is how many questions may wait; 0: 1024. A question that finds
 	// the queue full is refused with EVALUATION_BUSY.
@@ -60,7 +61,7 @@ func (o Options) withDefaults() (Options, error) {
 		o.Timeout = 50 * time.Millisecond
 	}
 	if o.Evaluators == 0 {
-		o.Evaluators = runtime.GOMAXPROCS(0)
+		o.Evaluators = 8 * runtime.GOMAXPROCS(0)
 	}
 	if o.Queue == 0 {
 		o.Queue = 1024
