@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -60,17 +61,37 @@ func (r *Replicated) addSentinel() {
 		r.t.Fatal(err)
 	}
 	r.t.Cleanup(func() { os.RemoveAll(dir) })
-	port := FreePort(r.t)
 	config := filepath.Join(dir, "sentinel.conf")
-	text := fmt.Sprintf("port %s\nbind 127.0.0.1\ndir %s\nsentinel monitor %s 127.0.0.1 %s 2\n"+
-		"sentinel down-after-milliseconds %s %d\nsentinel failover-timeout %s 10000\n",
-		port, dir, MasterName, r.Master.Port, MasterName, NodeTimeout.Milliseconds(), MasterName)
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		r.t.Fatal(err)
+	i := len(r.procs)
+	r.configs, r.procs, r.Sentinels = append(r.configs, config), append(r.procs, nil), append(r.Sentinels, "")
+	for range 5 { // a free port may be somebody else's by the time it is used
+		port := FreePort(r.t)
+		text := fmt.Sprintf("port %s\nbind 127.0.0.1\ndir %s\nsentinel monitor %s 127.0.0.1 %s 2\n"+
+			"sentinel down-after-milliseconds %s %d\nsentinel failover-timeout %s 10000\n",
+			port, dir, MasterName, r.Master.Port, MasterName, NodeTimeout.Milliseconds(), MasterName)
+		if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+			r.t.Fatal(err)
+		}
+		r.Sentinels[i] = net.JoinHostPort("127.0.0.1", port)
+		r.StartSentinel(i)
+		if r.serves(i) {
+			return
+		}
+		r.KillSentinel(i)
 	}
-	r.configs, r.procs = append(r.configs, config), append(r.procs, nil)
-	r.Sentinels = append(r.Sentinels, net.JoinHostPort("127.0.0.1", port))
-	r.StartSentinel(len(r.procs) - 1)
+	r.t.Fatal("no sentinel starts")
+}
+
+// serves waits a while for the i-th sentinel to answer for this master.
+func (r *Replicated) serves(i int) bool {
+	c := redis.NewSentinelClient(&redis.Options{Addr: r.Sentinels[i], DisableIdentity: true})
+	defer c.Close()
+	for until := time.Now().Add(10 * time.Second); time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
+		if m := c.Master(context.Background(), MasterName).Val(); m["port"] == r.Master.Port {
+			return true
+		}
+	}
+	return false
 }
 
 // StartSentinel starts the i-th sentinel again after KillSentinel.
